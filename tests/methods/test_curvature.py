@@ -169,6 +169,7 @@ def test_shifts_and_steps_follow_their_rule():
         for name, values in (("shift", est.state.adaptation.shift), ("step", est.state.adaptation.step)):
             np.testing.assert_allclose(values[:, 0], [getattr(client, name) for client in clients], rtol=1e-6)
         assert_close(est.w, w, 1e-9)
+        np.testing.assert_allclose(est.state.residual, -y / omega[:, None], rtol=0, atol=1e-9 * np.abs(f_x).max())
     assert seen == {"frozen", "cut", "least", "most", "different", "very different"}
 
 
@@ -292,8 +293,10 @@ def test_iterations_transfer_nothing_that_grows_with_d(counted):
 def test_lost_messages_do_not_change_the_limit(delay):
     problem, x, lam = logistic(n=4)
     net = hgp.networks.Unreliable(hgp.networks.RandomDirected(n=4, seed=1), loss=0.1, delay=delay, seed=2)
-    est = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 4), PreconditionedTracking(), iterations=250)
-    assert_close(est.value, exact.hypergradient(problem, x, lam), 1e-12)
+    for w0 in (None, np.cos(x)):  # its average leaves messages in flight, which the run must not receive
+        options = {"iterations": 250, "w0": w0}
+        est = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 4), PreconditionedTracking(), **options)
+        assert_close(est.value, exact.hypergradient(problem, x, lam), 1e-12)
     with pytest.raises(ValueError, match="use RobustPushSum"):
         hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 4), PreconditionedTracking(), iterations=9)
 
@@ -312,6 +315,47 @@ def test_tolerance_refinement_mini_batches_and_certificates():
     noisy = hgp.hypergradient(problem, x, lam, avg, refined, iterations=240, batches=hgp.MiniBatches(8, seed=1))
     assert_close(noisy.value, truth, 0.05)
     assert_close(hgp.hypergradient(problem, x, lam, avg, refined, iterations=240).value, truth, 1e-9)
+
+
+def test_weights_that_are_kept_apply_to_the_first_guess():
+    """debias="conserve": the average of w0 leaves weights ω, and u starts from ω w."""
+    problem, x, lam = logistic()
+    H, f_x = exact.hessians(problem, x, lam), exact.outer_gradients(problem, x, lam)[0]
+    first, second = NET.mixing_matrix(1), NET.mixing_matrix(2)
+    omega = first.sum(axis=1)
+    w = first @ np.cos(x) / omega[:, None]
+    y = np.einsum("nij,nj->ni", H, w) - f_x
+    p = np.linalg.solve(H + 0.3 * np.eye(4), (y / omega[:, None])[..., None])[..., 0]
+    expected = second @ (omega[:, None] * (w - 0.5 * p)) / (second @ omega)[:, None]
+    avg = hgp.PushSum(NET, 1, debias="conserve")
+    with pytest.warns(hgp.ConvergenceWarning):
+        est = hgp.hypergradient(problem, x, lam, avg, PreconditionedTracking(0.3, 0.5), iterations=1, w0=np.cos(x))
+    assert_close(est.w, expected, 1e-12)
+
+
+def test_restarts_keep_shifts_and_forget_residuals():
+    seen = []
+
+    class Recorded(PreconditionedTracking):
+        def init(self, start):
+            state = super().init(start)
+            seen.append((start.previous, state.adaptation))
+            return state
+
+    problem, x, lam = logistic()
+    hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 2), Refined(Recorded(), 2, 9), iterations=20)
+    (none, _), (before, after) = seen
+    assert none is None and np.array_equal(after.shift, before.adaptation.shift)
+    assert after.z is after.size is after.best is after.since is after.difference is None
+
+
+def test_solves_of_runs_with_mini_batches_use_full_batches():
+    """A polynomial of high degree is as good as a factorisation, which is of the full Hessian."""
+    problem, x, lam = logistic()
+    options = {"iterations": 5, "batches": hgp.MiniBatches(3, seed=2)}
+    ests = [hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 1), PreconditionedTracking(0.3, 0.4, degree), **options)
+            for degree in (None, 120)]  # fmt: skip
+    assert_close(ests[1].w, ests[0].w, 1e-10)
 
 
 # Local solves and their errors
@@ -411,6 +455,21 @@ def own_problem(H):
                            linearize=lambda x, lam, batch=None: products)  # fmt: skip
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+@pytest.mark.parametrize("degree", [None, 8])
+def test_a_client_without_curvature_takes_part(degree, scale):
+    """H_0 = 0: its shift is all there is of P_0."""
+    H = scale * np.stack([np.zeros((3, 3)), np.diag([1, 0.5, 0.2]), np.diag([1, 0.3, 0.9])])
+    data = np.random.default_rng(1).normal(size=(4, 3, 3))
+    problem = hgp.problems.Quadratic(H, data[0], data[1:3].swapaxes(0, 1), data[3])
+    x, lam = np.zeros((3, 3)), np.zeros((3, 2))
+    method = PreconditionedTracking(degree=degree)
+    est = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 1), method, iterations=700)
+    assert_close(est.value, exact.hypergradient(problem, x, lam), 1e-9)
+    fit = hgp.train(problem, lam, NET, hgp.training.NewtonTracking(700, degree=degree))
+    assert_close(fit.x, exact.inner_solution(problem, lam), 1e-9)
+
+
 @pytest.mark.parametrize("degree", [None, 8])
 def test_refused_hessians_and_shifts_are_named(degree):
     H = np.stack([np.eye(4)] * 3)
@@ -456,6 +515,15 @@ def test_a_run_that_is_resumed_takes_the_given_shift_and_step():
     rest = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 1), PreconditionedTracking(0.7, 0.2), **options)
     assert np.all(rest.state.adaptation.shift == 0.7) and np.all(rest.state.adaptation.step == 0.2)
     assert not np.any(first.state.adaptation.shift == 0.7)
+
+
+def test_a_shift_given_to_a_resumed_run_is_checked():
+    problem, x, lam = indefinite()
+    avg = hgp.PushSum(hgp.networks.RandomDirected(n=6, seed=1), 1)
+    with pytest.warns(hgp.ConvergenceWarning):
+        first = hgp.hypergradient(problem, x, lam, avg, PreconditionedTracking(), iterations=4)
+    with pytest.raises(ValueError, match="shift must be above"):
+        hgp.hypergradient(problem, x, lam, avg, PreconditionedTracking(0.01), iterations=2, resume=first)
 
 
 def test_a_given_step_that_is_too_large_is_reported():
