@@ -47,6 +47,7 @@ def test_clients_serve_those_served_longest_ago(kind, k):
 @pytest.mark.parametrize("kind", NETS)
 def test_weights_are_equal_shares(kind):
     thinned = networks.Thinned(NETS[kind](), 2)
+    assert thinned.equal_shares
     for s in (1, 2, BLOCK + 3):
         W = thinned.mixing_matrix(s)
         assert np.all(np.diag(W) > 0)
