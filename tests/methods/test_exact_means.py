@@ -153,13 +153,15 @@ def test_large_dimensions_have_no_preconditioner(monkeypatch):
 
 
 @pytest.mark.parametrize("avg", [TreeAverage(NET), hgp.ExactAverage(N)], ids=repr)
-@pytest.mark.parametrize(("curvature", "gradient"), [(1e20, 1.0), (1e-20, 1.0), (1.0, 1e-190), (1e-3, 1e150)])
-def test_scales_of_problems_do_not_matter(avg, curvature, gradient):
-    """Squares of residuals would underflow or overflow."""
+@pytest.mark.parametrize(
+    ("curvature", "gradient", "M"), [(1e20, 1.0, 40), (1e-40, 1.0, 400), (1.0, 1e-190, 40), (1e-3, 1e150, 40)]
+)
+def test_scales_of_problems_do_not_matter(avg, curvature, gradient, M):
+    """Squares of residuals would underflow or overflow, and pᵀH̄p does long after a run has converged."""
     problem, x, lam = quadratic(n=N, d=D)
     A, f_x = exact.hessians(problem, x, lam), exact.outer_gradients(problem, x, lam)[0]
     scaled = hgp.problems.Quadratic(curvature * A, *(np.zeros(s) for s in ((N, D), (N, 2, D))), -gradient * f_x)
-    est = run(scaled, np.zeros((N, D)), lam, ConjugateGradient(), avg, iterations=40)
+    est = run(scaled, np.zeros((N, D)), lam, ConjugateGradient(), avg, iterations=M)
     w = np.linalg.solve(A.mean(axis=0), f_x.mean(axis=0)) * (gradient / curvature)
     np.testing.assert_allclose(est.w, np.broadcast_to(w, (N, D)), rtol=1e-8)
     short = run(scaled, np.zeros((N, D)), lam, ConjugateGradient(), avg, iterations=2)
