@@ -305,6 +305,27 @@ def test_another_method_continues_from_w(monkeypatch):
     assert min(s.iterations for s in out.stages[2:]) > 1
 
 
+def test_every_stage_uses_the_graphs_after_those_before_it(monkeypatch):
+    plan = planned(condition=20.0, target=1e-9)[-1]
+    bounds, seen = iter([1e-3, 1e-4, 1e-10]), []
+    averaging = running.Plan._averaging_after
+
+    def recorded(self, graphs, *arguments):
+        seen.append(graphs)
+        return averaging(self, graphs, *arguments)
+
+    def scripted(*arguments):
+        bound = next(bounds)
+        return Assessment(bound, bound, 0.0, AT_POINT)
+
+    monkeypatch.setattr(running, "assess", scripted)
+    monkeypatch.setattr(running.Plan, "_averaging_after", recorded)
+    out = plan.run(against="x")
+    rounds = [plan.diagnostics.graphs, *(int(stage.traffic.rounds) for stage in out.stages)]
+    assert len(out.stages) == 3 and seen == np.cumsum(rounds)[:-1].tolist()
+    assert out.traffic.rounds == sum(rounds)
+
+
 def test_the_best_of_all_that_was_certified_is_returned(monkeypatch):
     plan = planned(condition=20.0, target=1e-9)[-1]
     bounds = iter([1e-3, 1e-4, 2e-4, 3e-4, 4e-4])
