@@ -145,6 +145,9 @@ def test_segments_and_milder_methods_of_local_curvature():
     problem, x, lam = conditioned(4, 6, 50.0)
     plan = hgp.plan(problem, x, lam, FullyConnected(4), target=1e-3, methods=["PreconditionedTracking"])
     assert Segment(PreconditionedTracking(), 2, 5).floats(plan) == 10 * 4 * 13  # one receiver for each of 4 clients
+    tree = hgp.plan(problem, x, lam, FullyConnected(4), target=1e-3, methods=["DirectSolve"])
+    assert Segment(DirectSolve(), 1, 1).floats(tree) == 3 * (6 * 7 // 2 + 2 * 13)
+    assert Segment(DirectSolve(), 1, 1, None, {"resume": None}).floats(tree) == 3 * 2 * 13
     milder = gentler(PreconditionedTracking(0.1))
     assert isinstance(milder, Tracking) and milder.step_size is None
 
