@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 import hgp_ref as hgp
-from hgp_ref.methods import PreconditionedTracking, Tracking
+from hgp_ref.methods import ConjugateGradient, PreconditionedTracking, Tracking
 from verification.cases import Case, case_of, logistic
 from verification.rows import Row, verdict_row
 from verification.run import Result, Run, Table
@@ -33,6 +33,7 @@ def verify(run: Run) -> Result:
         "exact averages": exact_averages,
         "small steps over graphs that repeat": small_steps,
         "the sum that is tracked": tracked_sum,
+        "conjugate gradients along a tree": conjugate_gradients,
     }
     rows: list[Row] = []
     for stream, (name, excess) in enumerate(searches.items()):
@@ -247,6 +248,36 @@ def _tracked_sum(rng: np.random.Generator) -> float:
     Hw = np.einsum("nij,nj->ni", H, est.w)
     scale = max(np.abs(f_x).max(), np.abs(Hw).max(), np.abs(est.state.y).max(), np.abs(est.w).max())
     return float(np.abs(est.state.y.sum(axis=0) - (Hw - f_x).sum(axis=0)).max()) - 1e-11 * n * scale
+
+
+def preconditioner(H: np.ndarray, f_x: np.ndarray) -> np.ndarray:
+    """P = |H_0| + δI of conjugate gradients, δ = 0.3 ‖(H̄ − H_0)r‖/‖r‖, r = mean ∂_x f_i."""
+    r = f_x.mean(axis=0)
+    values, vectors = np.linalg.eigh(H[0])
+    delta = 0.3 * np.linalg.norm((H.mean(axis=0) - H[0]) @ r) / np.linalg.norm(r)
+    return (vectors * (np.abs(values) + delta)) @ vectors.T
+
+
+def conjugate_gradients(rng: np.random.Generator) -> float:
+    """Errors in the norm of H̄: 2q^(m−1) of that of w^(1), which is no worse than 0; and none after d + 1 iterations.
+
+    J_i = −I and ∂_λ f = 0, so that hyper-gradients are w.
+    """
+    H = clients(rng, convex=bool(rng.random() < 0.5))
+    n, d = H.shape[:2]
+    f_x, mean = rng.normal(size=(n, d)), H.mean(axis=0)
+    zero, tree = np.zeros((n, d)), hgp.mixing.TreeAverage(hgp.networks.FullyConnected(n))
+    problem = hgp.problems.Quadratic(H, zero, np.broadcast_to(-np.eye(d), (n, d, d)).copy(), -f_x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a few iterations do not converge
+        est = hgp.hypergradient(problem, zero, zero, tree, ConjugateGradient(), iterations=d + 1, history=True)
+    w_star = np.linalg.solve(mean, f_x.mean(axis=0))
+    error = [float(np.sqrt(e @ mean @ e)) for e in (w_star, *(est.history[:, 0] - w_star))]
+    root = np.linalg.inv(np.linalg.cholesky(preconditioner(H, f_x)))
+    seen = np.sqrt(np.linalg.eigvalsh(root @ mean @ root.T))
+    q = (seen[-1] - seen[0]) / (seen[-1] + seen[0])
+    excess = max(e - 2 * q**m * error[1] for m, e in enumerate(error[1:]))
+    return max(excess, error[1] - error[0], error[-1] - 1e-5 * error[0]) - 1e-8 * error[0]
 
 
 # Runs -----------------------------------------------------------------------------------------------------------------

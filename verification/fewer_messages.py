@@ -50,10 +50,7 @@ def random_combinations(run: Run) -> tuple[list[Row], list[Table]]:
     chosen: dict[str, list[str]] = {name: [] for name in PLANS}
     missed = dict.fromkeys(PLANS, 0)
     for k in range(count):
-        rng = run.rng(STREAM, k)
-        n, d, condition = int(rng.integers(2, 21)), int(rng.integers(1, 51)), float(10 ** rng.uniform(0, 3))
-        case = random_quadratic("non-convex" if k % 4 == 1 else "quadratic", n, d, condition, rng, (0, 0, 0))
-        net, target = drawn_network(n, rng)[0], float(10 ** rng.uniform(-8, -2))
+        case, net, target = combination(run, k)
         today = np.nan
         for name, methods in PLANS.items():
             floats, method = sent(case, net, target, methods)
@@ -64,12 +61,25 @@ def random_combinations(run: Run) -> tuple[list[Row], list[Table]]:
     most = float(np.max(ratios["default"]))
     rows = [verdict_row("planner", f"{count} random combinations: the most floats over today's", most, MORE, form=GOAL)]
     lines = [
-        (name, *(f"{f(ratios[name]):.3f}" for f in (np.min, np.median, np.max)),
+        (name, *(f"{value:.3f}" for value in spread(ratios[name])),
          str(missed[name]), ", ".join(f"{chosen[name].count(m)} × {m}" for m in sorted(set(chosen[name]))))
         for name in PLANS
     ]  # fmt: skip
     title = f"Floats until certified over those of today's planner, {count} random combinations"
     return rows, [Table(title, ("may choose", "least", "median", "most", "missed", "chosen"), lines)]
+
+
+def combination(run: Run, k: int) -> tuple[Case, hgp.networks.Network, float]:
+    """Problem, network and target number k."""
+    rng = run.rng(STREAM, k)
+    n, d, condition = int(rng.integers(2, 21)), int(rng.integers(1, 51)), float(10 ** rng.uniform(0, 3))
+    case = random_quadratic("non-convex" if k % 4 == 1 else "quadratic", n, d, condition, rng, (0, 0, 0))
+    return case, drawn_network(n, rng)[0], float(10 ** rng.uniform(-8, -2))
+
+
+def spread(values: Sequence[float]) -> tuple[float, float, float]:
+    """The least, the median and the most of numbers that may be ∞, which quantiles would turn into NaN."""
+    return float(np.min(values)), float(np.median(values)), float(np.max(values))
 
 
 def sent(case: Case, net: hgp.networks.Network, target: float, methods: Sequence[str] | None) -> tuple[float, str]:
@@ -101,7 +111,7 @@ def one_point(run: Run, case: Case) -> tuple[list[Row], Table]:
             found.setdefault(f"vectors per link, {name}", []).append(floats / links / d)
         found.setdefault("vectors per link, PreconditionedTracking(), S = 1", []).append(2.0 * calls(case, net))
         found.setdefault("iterations, NewtonTracking", []).append(trained(case, net))
-    lines = [(name, *(f"{value:.0f}" for value in np.quantile(values, (0, 0.5, 1)))) for name, values in found.items()]
+    lines = [(name, *(f"{value:.0f}" for value in spread(values))) for name, values in found.items()]
     rows = [
         verdict_row("breast cancer", f"{name}, the most of {len(values)} networks", max(values), bound, form=GOAL)
         for (name, values), bound in zip(found.items(), (np.inf, VECTORS, VECTORS, VECTORS, ITERATIONS), strict=True)

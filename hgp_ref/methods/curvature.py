@@ -229,17 +229,19 @@ class Adaptation(Result):
 
         c_t = z_{t−1}ᵀ p_t / √(s_{t−1} s_t)
 
-    of successive residuals. It is small or negative where δ_i is too small and clients overshoot, and close to 1 where
-    δ_i is too large and progress is slow. So ln δ_i moves by (GAIN + FIRST_GAIN GAIN_DECAY^t) (TARGET − c_t), but does
-    not fall while s_t is above its smallest value so far. If s_t grows to 16 times that value, γ_i is cut and δ_i
-    doubled.
+    of successive residuals, between −1 and 1. It is small or negative where δ_i is too small and clients overshoot, and
+    close to 1 where δ_i is too large and progress is slow. Let b_i be the part of δ_i that makes P_i definite. Then
+    ln (δ_i − b_i) moves by (GAIN + FIRST_GAIN GAIN_DECAY^t) (TARGET − c_t), but does not fall while s_t is above FROZEN
+    times its smallest value so far. If s_t grows to GROWN times that value, at most once in PATIENCE iterations, γ_i is
+    cut and δ_i − b_i doubled.
 
     After the messages of an iteration client i also compares what the others did with what it did itself. If clients
     agreed, z would have changed by H̄ Δw, and by H_i Δw if the others were like client i. The relative difference is
 
         r_t = ‖z_{t+1} − z_t − H_i Δw_i‖_{P_i⁻¹} / ‖Δw_i‖_{P_i}.
 
-    Where r_t and r_{t−1} are both above 1, ln δ_i grows by DIFFERENCE_GAIN ln min(r_t, r_{t−1}).
+    Where r_t and r_{t−1} are both above 1, ln (δ_i − b_i) grows by DIFFERENCE_GAIN ln min(r_t, r_{t−1}), of which at
+    most LARGEST_DIFFERENCE counts. δ_i − b_i stays between LEAST and MOST times the sizes of H_i.
 
     The constants were chosen on problems and networks that no reported number uses.
     """
@@ -290,7 +292,7 @@ def adapt(
         h = xp.where((h < 0) & (above if hold is None else above | hold), zeros, h)
         base = _base(solver)
         factor = xp.exp(h) * xp.where(grown, zeros + RAISE, zeros + 1)
-        delta = base + xp.minimum(xp.maximum((delta - base) * factor, LEAST * _unit(solver)), MOST * solver.high)
+        delta = base + xp.minimum(xp.maximum((delta - base) * factor, LEAST * _unit(solver)), _most(solver))
     if step:
         gamma = xp.where(grown, CUT * gamma, gamma)
     best = xp.where(grown, size, xp.minimum(now.best, size))
@@ -311,7 +313,7 @@ def compare(now: Adaptation, solver: LocalSolver, z: Array, dw: Array, Hdw: Arra
     both = r if now.difference is None else xp.minimum(r, now.difference)
     factor = xp.minimum(xp.maximum(both, zeros + 1), zeros + LARGEST_DIFFERENCE) ** DIFFERENCE_GAIN
     base = _base(solver)
-    shift = base + xp.minimum((now.shift - base) * factor, MOST * solver.high)
+    shift = base + xp.minimum((now.shift - base) * factor, _most(solver))
     return replace(now, shift=xp.where(both > 1, shift, now.shift), difference=r)
 
 
@@ -323,6 +325,12 @@ def _base(solver: LocalSolver) -> Array:
     """The part of a shift that makes P_i definite, and the solve accurate."""
     xp = array_namespace(solver.low)
     return xp.maximum(xp.maximum(-DEFINITE * solver.low, xp.zeros_like(solver.low)), solver.least)
+
+
+def _most(solver: LocalSolver) -> Array:
+    """The largest shift above `_base`; without a limit where H_i = 0."""
+    xp = array_namespace(solver.high)
+    return xp.where(solver.high > 0, MOST * solver.high, xp.full_like(solver.high, np.inf))
 
 
 def _unit(solver: LocalSolver) -> Array:

@@ -414,8 +414,10 @@ class Execution:
             segment = self.continuation(best, method, assessment)
             if stalled:  # the interval may have been too narrow
                 milder = gentler(segment.method)
-                start = continuing(best, milder) if "resume" in segment.start else segment.start
-                segment = replace(segment, method=milder, start=start)
+                if "resume" in segment.start and "resume" not in continuing(best, milder):
+                    segment = self.continuation(best, milder, assessment)
+                else:
+                    segment = replace(segment, method=milder)
             if plan.budget is not None and self.traffic.floats + segment.floats(plan) > plan.budget:
                 break
             est, method = self.continue_run(best, segment)
@@ -527,8 +529,8 @@ class Execution:
         share = min(max(assessment.left_to_gain(plan.target), 1e-12), 0.5) if math.isfinite(assessment.at_x) else 0.1
         if isinstance(method, DirectSolve):
             return Segment(method, plan.steps, 1, None, {"resume": est})
-        in_flight = est.state is None  # part of a tracking state is lost
-        if isinstance(method, Tracking | PreconditionedTracking) and in_flight and known.low > 0:
+        lost = "resume" not in continuing(est, method)  # then residuals start at the clients' own, whatever w is
+        if isinstance(method, Tracking | PreconditionedTracking) and lost and known.low > 0:
             method = Chebyshev(known.low, known.high)
         if isinstance(method, FROM_STATE):
             rate = min(max(float(est.residual_ratio), 1e-300) ** (1 / est.iterations), 0.999)

@@ -85,6 +85,94 @@ def test_the_limit_is_exact_with_one_step_per_call(case, degree):
     assert est.state.degree == (degree or 0)
 
 
+def complementary(n=4, seed=5):
+    """Clients with nothing in common, whose steps are cut again and again."""
+    rng = np.random.default_rng(seed)
+    A = np.stack([np.diag(np.where(np.arange(n) == i, n, 1e-3)) for i in range(n)])
+    problem = hgp.problems.Quadratic(A, rng.normal(size=(n, n)), rng.normal(size=(n, 2, n)), rng.normal(size=(n, n)))
+    return problem, rng.normal(size=(n, n)), np.zeros((n, 2))
+
+
+RING = hgp.networks.Schedule([(np.arange(4), (np.arange(4) + 1) % 4)], n=4)
+
+
+class ClientRule:
+    """Shift and step of one client with the Hessian H, as the docstring of `Adaptation` says; numbers, one by one."""
+
+    def __init__(self, H, seen):
+        values = np.linalg.eigvalsh(H)
+        self.H, self.high, self.seen = H, np.abs(values).max(), seen
+        self.base = max(0.0, -1.1 * values[0])
+        self.unit = max(abs(values[0]), 3e-3 * np.abs(values).mean())
+        self.shift, self.step, self.z, self.t, self.since, self.r = self.base + self.unit, 0.45, None, 0, 0, None
+
+    def direction(self, z):
+        p = np.linalg.solve(self.H + self.shift * np.eye(len(z)), z)
+        s = z @ p
+        if self.z is None:
+            self.best = s
+        else:
+            self.since += 1
+            c = min(max(self.z @ p / np.sqrt(self.s * s), -1.0), 1.0)
+            h = (0.3 + 0.8**self.t) * (0.5 - c)
+            if h < 0 and s > 1.5 * self.best:
+                h, _ = 0.0, self.seen.add("frozen")
+            grown, factor = s > 16 * self.best and self.since >= 4, np.exp(h)
+            if grown:
+                self.seen.add("cut")
+                self.step, factor, self.since, self.best = 0.7 * self.step, 2 * factor, 0, s
+            self.best = min(self.best, s)
+            above = (self.shift - self.base) * factor
+            self.seen |= {"least"} if above < 1e-3 * self.unit else {"most"} if above > 10 * self.high else set()
+            self.shift = self.base + min(max(above, 1e-3 * self.unit), 10 * self.high)
+        self.z, self.s, self.t = z, s, self.t + 1
+        return p
+
+    def compare(self, z, dw):
+        a, P = z - self.z - self.H @ dw, self.H + self.shift * np.eye(len(z))
+        length = max(dw @ self.H @ dw, -0.9 * self.shift * dw @ dw) + self.shift * dw @ dw
+        r = np.sqrt(max(a @ np.linalg.solve(P, a), 0.0) / length)
+        both = r if self.r is None else min(r, self.r)
+        if both > 1:
+            self.seen.add("different" if both < 20 else "very different")
+            above = (self.shift - self.base) * min(both, 20.0) ** 0.2
+            self.seen |= {"most"} if above > 10 * self.high else set()
+            self.shift = self.base + min(above, 10 * self.high)
+        self.r = r
+
+
+@pytest.mark.filterwarnings("ignore:not converged:RuntimeWarning")  # the last run has passed its peak, not ended
+def test_shifts_and_steps_follow_their_rule():
+    """Every branch of the rule occurs in these runs: equal clients, similar ones, and clients that differ much."""
+    seen: set[str] = set()
+    equal = np.stack([np.diag(np.geomspace(0.1, 1, 4))] * 3)
+    data = np.random.default_rng(6).normal(size=(4, 3, 4))
+    same = hgp.problems.Quadratic(equal, data[0], data[1:3].swapaxes(0, 1), data[3]), data[0], np.zeros((3, 2))
+    six = hgp.networks.RandomDirected(n=6, seed=1)
+    runs = [(logistic(), NET, 40), (indefinite(), six, 60), (indefinite(6, 2), six.after(9), 40),
+            (same, hgp.networks.FullyConnected(3), 45), (complementary(), RING, 30)]  # fmt: skip
+    for (problem, x, lam), net, M in runs:
+        H, f_x = exact.hessians(problem, x, lam), exact.outer_gradients(problem, x, lam)[0]
+        clients = [ClientRule(H_i, seen) for H_i in H]
+        u = w = np.zeros_like(f_x)
+        y, omega = -f_x, np.ones(len(f_x))
+        est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 1), PreconditionedTracking(), iterations=M)
+        for s in range(1, M + 1):
+            W = net.mixing_matrix(s)
+            p = np.stack([client.direction(y[i] / omega[i]) for i, client in enumerate(clients)])
+            steps = np.array([client.step for client in clients])
+            u, omega = W @ (u - (steps * omega)[:, None] * p), W @ omega
+            before, w = w, u / omega[:, None]
+            y = W @ y + np.einsum("nij,nj->ni", H, w - before)
+            for i, client in enumerate(clients):
+                client.compare(y[i] / omega[i], w[i] - before[i])
+        for name, values in (("shift", est.state.adaptation.shift), ("step", est.state.adaptation.step)):
+            np.testing.assert_allclose(values[:, 0], [getattr(client, name) for client in clients], rtol=1e-6)
+        assert_close(est.w, w, 1e-9)
+        np.testing.assert_allclose(est.state.residual, -y / omega[:, None], rtol=0, atol=1e-9 * np.abs(f_x).max())
+    assert seen == {"frozen", "cut", "least", "most", "different", "very different"}
+
+
 @pytest.mark.parametrize("avg", [hgp.PushSum(NET, 1), hgp.PushSum(NET, 2, debias="conserve"), hgp.ExactAverage(3)])
 def test_sums_are_tracked_whatever_the_preconditioners_are(avg):
     problem, x, lam = logistic()
@@ -94,6 +182,15 @@ def test_sums_are_tracked_whatever_the_preconditioners_are(avg):
         expected = (np.einsum("nij,nj->ni", H, est.w) - f_x).sum(axis=0)
         np.testing.assert_allclose(est.state.y.sum(axis=0), expected, rtol=0, atol=100 * EPS * np.abs(f_x).max())
     assert np.ptp(est.state.adaptation.shift) > 0  # every client has its own
+
+
+def test_shifts_that_are_held_do_not_fall():
+    """Newton tracking holds the shifts of clients whose step was damped."""
+    z = np.ones((2, 3))
+    solver = Factorised(np.stack([np.eye(3)] * 2), z)
+    first = curvature.adapt(curvature.first_adaptation(solver, z, None, None), solver, z, True, True)[1]
+    held = curvature.adapt(first, solver, z / 2, True, True, hold=np.array([[True], [False]]))[1]
+    assert held.shift[0, 0] == first.shift[0, 0] and held.shift[1, 0] < first.shift[1, 0]
 
 
 def test_runs_and_first_guesses():
@@ -196,8 +293,11 @@ def test_iterations_transfer_nothing_that_grows_with_d(counted):
 def test_lost_messages_do_not_change_the_limit(delay):
     problem, x, lam = logistic(n=4)
     net = hgp.networks.Unreliable(hgp.networks.RandomDirected(n=4, seed=1), loss=0.1, delay=delay, seed=2)
-    est = hgp.hypergradient(problem, x, lam, hgp.RobustPushSum(net, 4), PreconditionedTracking(), iterations=250)
-    assert_close(est.value, exact.hypergradient(problem, x, lam), 1e-12)
+    for w0 in (None, np.cos(x)):  # its average leaves messages in flight, which the run must not receive
+        options = {"iterations": 250, "w0": w0}
+        avg = hgp.RobustPushSum(net, 4, debias="reset" if w0 is None else "conserve")
+        est = hgp.hypergradient(problem, x, lam, avg, PreconditionedTracking(), **options)
+        assert_close(est.value, exact.hypergradient(problem, x, lam), 1e-12)
     with pytest.raises(ValueError, match="use RobustPushSum"):
         hgp.hypergradient(problem, x, lam, hgp.PushSum(net, 4), PreconditionedTracking(), iterations=9)
 
@@ -216,6 +316,47 @@ def test_tolerance_refinement_mini_batches_and_certificates():
     noisy = hgp.hypergradient(problem, x, lam, avg, refined, iterations=240, batches=hgp.MiniBatches(8, seed=1))
     assert_close(noisy.value, truth, 0.05)
     assert_close(hgp.hypergradient(problem, x, lam, avg, refined, iterations=240).value, truth, 1e-9)
+
+
+def test_weights_that_are_kept_apply_to_the_first_guess():
+    """debias="conserve": the average of w0 leaves weights ω, and u starts from ω w."""
+    problem, x, lam = logistic()
+    H, f_x = exact.hessians(problem, x, lam), exact.outer_gradients(problem, x, lam)[0]
+    first, second = NET.mixing_matrix(1), NET.mixing_matrix(2)
+    omega = first.sum(axis=1)
+    w = first @ np.cos(x) / omega[:, None]
+    y = np.einsum("nij,nj->ni", H, w) - f_x
+    p = np.linalg.solve(H + 0.3 * np.eye(4), (y / omega[:, None])[..., None])[..., 0]
+    expected = second @ (omega[:, None] * (w - 0.5 * p)) / (second @ omega)[:, None]
+    avg = hgp.PushSum(NET, 1, debias="conserve")
+    with pytest.warns(hgp.ConvergenceWarning):
+        est = hgp.hypergradient(problem, x, lam, avg, PreconditionedTracking(0.3, 0.5), iterations=1, w0=np.cos(x))
+    assert_close(est.w, expected, 1e-12)
+
+
+def test_restarts_keep_shifts_and_forget_residuals():
+    seen = []
+
+    class Recorded(PreconditionedTracking):
+        def init(self, start):
+            state = super().init(start)
+            seen.append((start.previous, state.adaptation))
+            return state
+
+    problem, x, lam = logistic()
+    hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 2), Refined(Recorded(), 2, 9), iterations=20)
+    (none, _), (before, after) = seen
+    assert none is None and np.array_equal(after.shift, before.adaptation.shift)
+    assert after.z is after.size is after.best is after.since is after.difference is None
+
+
+def test_solves_of_runs_with_mini_batches_use_full_batches():
+    """A polynomial of high degree is as good as a factorisation, which is of the full Hessian."""
+    problem, x, lam = logistic()
+    options = {"iterations": 5, "batches": hgp.MiniBatches(3, seed=2)}
+    ests = [hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 1), PreconditionedTracking(0.3, 0.4, degree), **options)
+            for degree in (None, 120)]  # fmt: skip
+    assert_close(ests[1].w, ests[0].w, 1e-10)
 
 
 # Local solves and their errors
@@ -244,12 +385,64 @@ def test_local_solves_equal_explicit_inverses():
         assert np.linalg.eigvalsh((Q + np.swapaxes(Q, -1, -2)) / 2).min() > 0
 
 
+def test_a_polynomial_is_that_of_chebyshev_on_the_shifted_spectrum():
+    """1 − λ q(λ) = T_K((θ − λ)/ς) / T_K(θ/ς); and the smallest shift for which b/a <= K²."""
+    ends = np.array([[-0.5, 1.0], [-3.0, 1.0], [1e-4, 2.0], [0.3, 1.0]])
+    low, high = ends[:, :1], ends[:, 1:]
+    values = low + (high - low) * np.linspace(0, 1, 9)
+    for K in (2, 3, 8):
+        solver = Polynomial(lambda u: values * u, low, high, K)
+        np.testing.assert_array_equal(solver.high, np.abs(ends).max(axis=1, keepdims=True))
+        assert np.all(solver.least >= 0) and solver.least[3] == 0
+        ratio = (solver.high + solver.least) / (low + solver.least)
+        np.testing.assert_allclose(ratio[:2], K**2, rtol=1e-12)
+        assert np.all((ratio > 0) & (ratio <= K**2 * (1 + 1e-12)))
+        shift = solver.least + 0.1
+        theta, spread = (solver.low + solver.high) / 2 + shift, (solver.high - solver.low) / 2
+        chebyshev = np.polynomial.Chebyshev.basis(K)
+        residual = chebyshev((theta - values - shift) / spread) / chebyshev(theta / spread)
+        assert_close((values + shift) * solver.solve(np.ones_like(values), shift), 1 - residual, 1e-12)
+
+
+def test_a_factorisation_knows_its_spectrum():
+    H = np.stack([np.diag([-3.0, 0.5, 1.0]), np.diag([0.25, 0.5, 1.5])])
+    solver = Factorised(H, np.ones((2, 3)))
+    found = np.concatenate([solver.low, solver.high, solver.mean, solver.least], axis=-1)
+    np.testing.assert_allclose(found, [[-3, 3, 1.5, 3], [0.25, 1.5, 0.75, 0]], rtol=1e-14, atol=0)
+
+
 def test_a_large_dimension_falls_back_to_the_polynomial(monkeypatch):
     problem, x, lam = logistic()
+    avg, method = hgp.PushSum(NET, 1), PreconditionedTracking()
     monkeypatch.setattr(curvature, "FACTORISED", 3)
-    est = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 1), PreconditionedTracking(), iterations=300)
+    est = hgp.hypergradient(problem, x, lam, avg, method, iterations=300)
     assert est.state.degree == curvature.DEGREE
     assert_close(est.value, exact.hypergradient(problem, x, lam), 1e-11)
+    for most, entries, degree in ((4, 48, 0), (4, 47, curvature.DEGREE), (3, 48, curvature.DEGREE)):
+        monkeypatch.setattr(curvature, "FACTORISED", most)
+        monkeypatch.setattr(curvature, "MOST_ENTRIES", entries)
+        assert hgp.hypergradient(problem, x, lam, avg, method, iterations=5).state.degree == degree
+
+
+def test_ranks_count_the_entries_of_all_clients(monkeypatch):
+    """Three of twelve clients in this process: the choice is that of a single process."""
+    linearization = SimpleNamespace(hvp=lambda u: 2 * u)
+    channel = SimpleNamespace(n=12, any_rank=bool, clients=slice(3, 6))
+    for entries, degree in ((192, 0), (191, curvature.DEGREE)):
+        monkeypatch.setattr(curvature, "MOST_ENTRIES", entries)
+        hessians = lambda: np.stack([2 * np.eye(4)] * 3)  # noqa: E731
+        assert curvature.local_solver(linearization, hessians, np.ones((3, 4)), channel, None).degree == degree
+
+
+def test_polynomials_are_for_an_interval_that_contains_the_spectrum():
+    """Lanczos finds the ends of spectra of 80 eigenvalues from inside."""
+    rng = np.random.default_rng(2)
+    Q = np.linalg.qr(rng.normal(size=(3, 80, 80)))[0]
+    H = Q @ (rng.uniform(-1, 2, (3, 80))[..., None] * np.swapaxes(Q, 1, 2))
+    linearization = SimpleNamespace(hvp=lambda u: np.einsum("nij,nj->ni", H, u))
+    solver = curvature.local_solver(linearization, None, np.ones((3, 80)), hgp.PushSum(NET, 1).connect(), 8)
+    values = np.linalg.eigvalsh(H)
+    assert np.all(solver.low <= values[:, :1]) and np.all(solver.high >= values[:, -1:])
 
 
 def own_problem(H):
@@ -261,6 +454,21 @@ def own_problem(H):
     )
     return SimpleNamespace(n_clients=n, dim_x=d, dim_lam=2, outer_grad=lambda x, lam: (f_x + 0 * x, lam + 0.0),
                            linearize=lambda x, lam, batch=None: products)  # fmt: skip
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-6])
+@pytest.mark.parametrize("degree", [None, 8])
+def test_a_client_without_curvature_takes_part(degree, scale):
+    """H_0 = 0: its shift is all there is of P_0."""
+    H = scale * np.stack([np.zeros((3, 3)), np.diag([1, 0.5, 0.2]), np.diag([1, 0.3, 0.9])])
+    data = np.random.default_rng(1).normal(size=(4, 3, 3))
+    problem = hgp.problems.Quadratic(H, data[0], data[1:3].swapaxes(0, 1), data[3])
+    x, lam = np.zeros((3, 3)), np.zeros((3, 2))
+    method = PreconditionedTracking(degree=degree)
+    est = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 1), method, iterations=700)
+    assert_close(est.value, exact.hypergradient(problem, x, lam), 1e-9)
+    fit = hgp.train(problem, lam, NET, hgp.training.NewtonTracking(700, degree=degree))
+    assert_close(fit.x, exact.inner_solution(problem, lam), 1e-9)
 
 
 @pytest.mark.parametrize("degree", [None, 8])
@@ -308,6 +516,15 @@ def test_a_run_that_is_resumed_takes_the_given_shift_and_step():
     rest = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 1), PreconditionedTracking(0.7, 0.2), **options)
     assert np.all(rest.state.adaptation.shift == 0.7) and np.all(rest.state.adaptation.step == 0.2)
     assert not np.any(first.state.adaptation.shift == 0.7)
+
+
+def test_a_shift_given_to_a_resumed_run_is_checked():
+    problem, x, lam = indefinite()
+    avg = hgp.PushSum(hgp.networks.RandomDirected(n=6, seed=1), 1)
+    with pytest.warns(hgp.ConvergenceWarning):
+        first = hgp.hypergradient(problem, x, lam, avg, PreconditionedTracking(), iterations=4)
+    with pytest.raises(ValueError, match="shift must be above"):
+        hgp.hypergradient(problem, x, lam, avg, PreconditionedTracking(0.01), iterations=2, resume=first)
 
 
 def test_a_given_step_that_is_too_large_is_reported():

@@ -8,9 +8,10 @@ from support.examples import logistic, quadratic
 
 import hgp_ref as hgp
 from hgp_ref import exact
-from hgp_ref.methods import ConjugateGradient, DirectSolve
+from hgp_ref.methods import ConjugateGradient, DirectSolve, exact_means
 from hgp_ref.methods.exact_means import DENSE, SHIFT
 from hgp_ref.mixing import ServerAverage, TreeAverage
+from hgp_ref.problems.transforms import Transformed
 
 N, D = 5, 7
 NET = hgp.networks.RandomDirected(N, 0.2, 0.5, seed=2)
@@ -131,14 +132,61 @@ def test_what_a_direct_solve_needs():
 def test_no_client_need_be_convex():
     """Only the mean must be: the root's own Hessian is indefinite here."""
     rng = np.random.default_rng(3)
-    A = np.eye(4) + 0 * rng.normal(size=(3, 4, 4))
+    A = np.stack([np.diag([0.6, 0.8, 1.0, 1.2])] * 3)
     A[0] -= 1.5 * np.diag([1.0, 0, 0, 1])
     A[1] += 1.5 * np.diag([1.0, 0, 0, 1])
     problem = hgp.problems.Quadratic(A, *(rng.normal(size=shape) for shape in ((3, 4), (3, 2, 4), (3, 4))))
     x, lam, net = np.ones((3, 4)), np.zeros((3, 2)), hgp.networks.FullyConnected(3)
+    second = run(problem, x, lam, ConjugateGradient(), TreeAverage(net), iterations=3)
+    np.testing.assert_allclose(second.w[0], conjugate_gradients(problem, x, lam, 3, True)[-1], rtol=1e-9)
     for method, M in ((ConjugateGradient(), 12), (DirectSolve(), 1)):
         est = run(problem, x, lam, method, TreeAverage(net), iterations=M)
         np.testing.assert_allclose(est.value, exact.hypergradient(problem, x, lam), atol=1e-10)
+
+
+def test_large_dimensions_have_no_preconditioner(monkeypatch):
+    problem, x, lam = quadratic(n=N, d=D)
+    for most, precondition in ((D, True), (D - 1, False)):
+        monkeypatch.setattr(exact_means, "DENSE", most)
+        expected = conjugate_gradients(problem, x, lam, 3, precondition)[-1]
+        np.testing.assert_allclose(run(problem, x, lam, ConjugateGradient(), iterations=3).w[0], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("avg", [TreeAverage(NET), hgp.ExactAverage(N)], ids=repr)
+@pytest.mark.parametrize(
+    ("curvature", "gradient", "M"), [(1e20, 1.0, 40), (1e-40, 1.0, 400), (1.0, 1e-190, 40), (1e-3, 1e150, 40)]
+)
+def test_scales_of_problems_do_not_matter(avg, curvature, gradient, M):
+    """Squares of residuals would underflow or overflow, and pᵀH̄p does long after a run has converged."""
+    problem, x, lam = quadratic(n=N, d=D)
+    A, f_x = exact.hessians(problem, x, lam), exact.outer_gradients(problem, x, lam)[0]
+    scaled = hgp.problems.Quadratic(curvature * A, *(np.zeros(s) for s in ((N, D), (N, 2, D))), -gradient * f_x)
+    est = run(scaled, np.zeros((N, D)), lam, ConjugateGradient(), avg, iterations=M)
+    w = np.linalg.solve(A.mean(axis=0), f_x.mean(axis=0)) * (gradient / curvature)
+    np.testing.assert_allclose(est.w, np.broadcast_to(w, (N, D)), rtol=1e-8)
+    short = run(scaled, np.zeros((N, D)), lam, ConjugateGradient(), avg, iterations=2)
+    left = gradient * f_x.mean(axis=0) - curvature * A.mean(axis=0) @ short.w[0]
+    np.testing.assert_allclose(short.state.residual, np.broadcast_to(left, (N, D)), rtol=1e-6)
+
+
+class SeveralCosts(Transformed):
+    """A problem with two outer costs of very different sizes."""
+
+    trusted = True
+    size = np.array([1.0, 1e-190])[:, None, None]
+
+    def outer_grad(self, x, lam):
+        return tuple(self.size * a for a in self._inner.outer_grad(x, lam))
+
+    def _term_sizes(self, x, lam):
+        raise NotImplementedError
+
+
+def test_several_outer_costs_have_scales_of_their_own():
+    problem, x, lam = quadratic(n=N, d=D)
+    est = run(SeveralCosts(problem), x, lam, ConjugateGradient(), hgp.ExactAverage(N), iterations=12)
+    truth = exact.hypergradient(problem, x, lam)
+    np.testing.assert_allclose(est.value / SeveralCosts.size, np.stack([truth, truth]), rtol=1e-9)
 
 
 class Skew:

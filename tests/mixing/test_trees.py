@@ -86,6 +86,9 @@ def test_two_messages_per_link_and_the_rounds_of_a_simulation(kind):
     u = np.random.default_rng(1).normal(size=(net.n, 5))
     tree = channel.tree(u)
     assert channel.traffic == tree.traffic and channel.step == tree.traffic.rounds
+    later = TreeAverage(net).connect()
+    later.step = 7
+    assert later.tree(u) == find_tree(net, 8, 8) and later.step == 7 + find_tree(net, 8, 8).traffic.rounds
     for _ in range(3):
         before, step = channel.traffic, channel.step
         channel.mix(u)
@@ -135,11 +138,90 @@ def test_a_directed_ring_has_one_way_only():
     assert tree.up.tolist() == [0, 2, 3, 4, 0] and tree.down.tolist() == [0, 0, 1, 2, 3]
 
 
+class Searcher:
+    """A client that looks for its place in the tree by what it receives; the root is client 0."""
+
+    def __init__(self, j):
+        self.j, self.up, self.down = j, *((0, 0) if j == 0 else (-1, -1))
+        self.announced, self.heard = set(), []  # to whom, and by whom, in the order of messages
+        self.facts, self.shared = {0} if j == 0 else set(), {}
+
+    def two_way(self, receivers):
+        """The receivers of this round's messages of one number."""
+        if self.up >= 0:
+            new = [i for i in receivers if i not in self.announced and i not in self.heard]
+            self.announced |= set(new)
+            return new, []
+        found = [i for i in self.heard if i in receivers]
+        self.up = found[0] if found else -1
+        return [], found[:1]
+
+    def one_way(self, receivers):
+        """(receiver, facts) of this round, and whom it has told that a sum will come."""
+        sent = [(i, self.facts - self.shared.get(i, set())) for i in receivers]
+        for i, new in sent:
+            self.shared[i] = self.shared.get(i, set()) | new
+        told = [i for i in receivers if i in self.facts][:1] if self.up < 0 <= self.down else []
+        if told:
+            self.up, self.facts = told[0], self.facts | {self.j}
+        return sent, told
+
+    def hear(self, j, facts):
+        self.down = j if self.down < 0 else self.down
+        self.facts, self.shared[j] = self.facts | facts, self.shared.get(j, set()) | facts
+
+
+def search(net, s, patience=100):
+    """up, down and traffic of a search that starts with graph s, message by message."""
+    others = lambda s, j: [i for i in net.out_neighbours(s, j).tolist() if i != j]  # noqa: E731
+    clients, first, sent, idle = [Searcher(j) for j in range(net.n)], s, 0, 0
+    while min(c.up for c in clients) < 0 and idle < (net.period or patience):
+        rounds = [c.two_way(others(s, c.j)) for c in clients]
+        for c, (new, _) in zip(clients, rounds, strict=True):
+            for i in new:
+                clients[i].heard.append(c.j)
+        messages = sum(len(a) + len(b) for a, b in rounds)
+        sent, s, idle = sent + messages, s + 1, 0 if messages else idle + 1
+    traffic = Traffic(sent, sent, 4 * sent, s - first)
+    if min(c.up for c in clients) >= 0:
+        return [c.up for c in clients], [c.up for c in clients], traffic
+    clients, sent, first = [Searcher(j) for j in range(net.n)], 0, s
+    while min(len(c.facts) for c in clients) < net.n:
+        rounds = [c.one_way(others(s, c.j)) for c in clients]
+        for c, (facts, told) in zip(clients, rounds, strict=True):
+            for i, new in facts:
+                if new:
+                    clients[i].hear(c.j, new)
+            sent += len(told) + sum(len(new) for _, new in facts)
+        s += 1
+    return [c.up for c in clients], [c.down for c in clients], traffic + Traffic(sent, 2 * sent, 8 * sent, s - first)
+
+
+def test_a_tree_is_found_by_the_messages_that_are_counted():
+    """Links both ways, one way, and some of each; static graphs, and graphs that repeat or do not."""
+    both = np.arange(5), np.arange(5) - 1
+    mixed = Schedule([(np.r_[0, 1, 1, 2, 3, 4], np.r_[1, 0, 2, 3, 4, 0])], n=5)
+    repeated = Schedule([([0, 1], [1, 2]), ([2, 3, 1], [3, 0, 0]), ([0, 3], [2, 1])], n=4)
+    path = Schedule([(np.r_[both[0][1:], both[1][1:]], np.r_[both[1][1:], both[0][1:]])], n=5)
+    others = [mixed, repeated, path, ring(3), RandomOut(6, 1, seed=9), RandomDirected(6, 0.05, 0.15, seed=4)]
+    for net in [*(make() for make in NETS.values()), *others]:
+        for start in (1, 2):
+            tree = find_tree(net, 4, start)
+            if net.n == 1:
+                continue
+            up, down, traffic = search(net, start)
+            assert (tree.up.tolist(), tree.down.tolist()) == (up, down), net
+            assert tree.traffic == traffic, (net, tree.traffic, traffic)
+    assert find_tree(path).traffic == Traffic(8, 8, 64, 8)  # each announces once and joins once, one after the other
+    assert find_tree(ring(3)).traffic == Traffic(11, 21, 168, 10)  # one number in vain; then ten facts
+
+
 def test_maxima_travel_along_the_tree():
     net = RandomDirected(6, 0.1, 0.3, seed=3)
     values = np.random.default_rng(0).normal(size=(6, 3))
     channel = TreeAverage(net).connect()
     tree = channel.tree(np.zeros((6, 1), dtype=np.float32))
+    assert tree.traffic.bytes == 4 * tree.traffic.floats
     np.testing.assert_array_equal(channel.max_consensus(values, np.zeros((6, 1), np.float32)), values.max(axis=0))
     sent = channel.traffic - tree.traffic
     assert (sent.messages, sent.floats, sent.bytes) == (10, 30, 120)

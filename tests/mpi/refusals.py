@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import pickle
 import tempfile
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -147,6 +149,49 @@ def settings():
     )  # after all this, ranks are in step
 
 
+def local_solves():
+    """What one client's Hessian shows is an error on every rank, and the client is named on its own."""
+    net = hgp.mpi.spread(hgp.networks.RandomOut(N, 2, seed=1))
+    k, rng = net.clients, np.random.default_rng(1)
+    f_x, hessians = rng.normal(size=(N, 3)), {name: np.stack([np.eye(3)] * N) for name in ("skew", "low", "nan")}
+    hessians["skew"][-1, 0, 1], hessians["low"][-1, 0, 0], hessians["nan"][-1, 0, 0] = 0.1, -0.5, np.nan
+
+    def own(H):
+        """The clients of this rank, without what the package checks of its own problems."""
+        product = lambda u: np.einsum("nij,nj->ni", H[k], u)  # noqa: E731
+        linear = SimpleNamespace(hvp=product, cross=lambda u: u[:, :2])
+        return SimpleNamespace(n_clients=k.stop - k.start, dim_x=3, dim_lam=2, linearize=lambda x, lam, b=None: linear,
+                               inner_grad=lambda x, lam, b=None: product(x) - f_x[k],
+                               outer_grad=lambda x, lam: (f_x[k] + 0 * x, lam + 0.0))  # fmt: skip
+
+    x, lam = np.ones((N, 3))[k], np.zeros((N, 2))[k]
+    words = {
+        "skew": ("the Hessian of client 5 must be symmetric", None, ValueError),
+        "low": ("shift must be above .* for client 5, whose", 0.1, ValueError),
+        "nan": ("finite", None, ArithmeticError),
+    }
+    for (name, (said, shift, kind)), degree in itertools.product(words.items(), (None, 4)):
+        local = said if LAST or name == "nan" else "a client of another rank has a Hessian that is refused"
+        method = hgp.methods.PreconditionedTracking(shift, degree=degree)
+        run = lambda method=method, name=name: hgp.hypergradient(  # noqa: E731
+            own(hessians[name]), x, lam, hgp.PushSum(net, 1), method, iterations=3
+        )
+        train = lambda shift=shift, degree=degree, name=name: hgp.train(  # noqa: E731
+            own(hessians[name]), lam, net, hgp.training.NewtonTracking(3, shift, degree=degree)
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # clients are numbered from 0
+            refuses(local, run, kind)
+            refuses(local, train, kind)
+    problem, _, lam = logistic(n=N, d=3)
+    newton = lambda problem=problem, rows=k, **more: hgp.train(  # noqa: E731
+        problem.restrict(rows), lam[k], net, hgp.training.NewtonTracking(3, **more)
+    )
+    refuses("ranks disagree: .*method", lambda: newton(step=differ(0.5, 0.6)))
+    others = np.arange(N)[k][::-1] if k.stop - k.start > 1 else np.array([k.start - 1])
+    refuses("problem must hold the clients of its rank", lambda: newton(rows=differ(k, others)))
+
+
 def calls():
     """What was refused once is refused again; other shapes while messages are under way, even with as many columns."""
     late = hgp.networks.Unreliable(hgp.networks.FullyConnected(N), loss=0.0, delay=3, seed=1)
@@ -217,6 +262,6 @@ def resuming():
 
 if __name__ == "__main__":
     warnings.simplefilter("error")
-    networks(), settings(), calls(), everywhere(), resuming()
+    networks(), settings(), local_solves(), calls(), everywhere(), resuming()
     if COMM.rank == 0:
         print(f"{refused} refused on {COMM.size} ranks")

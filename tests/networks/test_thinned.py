@@ -7,6 +7,7 @@ import pytest
 
 from hgp_ref import networks
 from hgp_ref.networks.thinned import BLOCK
+from hgp_ref.philox import MAX_STEP
 
 NETS = {
     "directed": lambda: networks.RandomDirected(7, 0.2, 0.6, seed=3),
@@ -46,6 +47,7 @@ def test_clients_serve_those_served_longest_ago(kind, k):
 @pytest.mark.parametrize("kind", NETS)
 def test_weights_are_equal_shares(kind):
     thinned = networks.Thinned(NETS[kind](), 2)
+    assert thinned.equal_shares
     for s in (1, 2, BLOCK + 3):
         W = thinned.mixing_matrix(s)
         assert np.all(np.diag(W) > 0)
@@ -69,6 +71,18 @@ def test_static_graphs_become_round_robin():
 def test_enough_receivers_change_nothing():
     net = networks.RandomDirected(5, 0.2, 0.6, seed=3)
     np.testing.assert_array_equal(networks.Thinned(net, 4).mixing_matrices(1, 40), net.mixing_matrices(1, 40))
+
+
+def test_edges_of_a_period_and_the_last_steps():
+    """The period of the network and of forgetting is 96 here; steps end within a block."""
+    net = networks.Schedule([([0, 1], [1, 2]), ([0, 0, 2], [1, 2, 0]), ([2], [1])], n=3)
+    thinned = networks.Thinned(net)
+    assert thinned.period == 3 * BLOCK
+    edges = [thinned.out_adjacency(s)[1].size for s in range(1, 3 * BLOCK + 1)]
+    assert thinned.expected_edges == np.mean(edges) != np.mean(edges[:BLOCK])
+    last = networks.Thinned(networks.RandomDirected(4, seed=1))
+    indptr, receivers = last.out_adjacency(MAX_STEP)
+    assert np.diff(indptr).max() <= 2 and set(receivers.tolist()) <= set(range(4))
 
 
 def test_views_follow_the_steps_of_the_network():

@@ -290,14 +290,62 @@ def test_runs_that_do_not_gain_end(monkeypatch):
 
 
 def test_another_method_continues_from_w(monkeypatch):
-    """Preconditioned tracking gives way to tracking, which cannot continue from its state."""
+    """Preconditioned tracking that does not gain gives way to cycles of Chebyshev's iteration.
+
+    Tracking that starts from w has the residuals of the clients, far above the mean one: a tolerance that is relative
+    to them is met at once, without any gain.
+    """
     plan = planned(condition=20.0, target=1e-9)[-1]
     ratios = iter([1.0, 0.9, 0.9, 0.9])
     monkeypatch.setattr(running, "assess", lambda *args: Assessment(next(ratios), 1.0, 0.0, AT_POINT))
     plan = replace(plan, method=hgp.methods.PreconditionedTracking(), steps=2, iterations=5)
     with pytest.warns(RuntimeWarning, match=r"after 3 continuations$"):
         out = plan.run(against="x")
-    assert [s.method.split("(")[0] for s in out.stages] == [*2 * ["PreconditionedTracking"], *2 * ["Tracking"]]
+    assert [s.method.split("(")[0] for s in out.stages] == [*2 * ["PreconditionedTracking"], *2 * ["Chebyshev"]]
+    assert min(s.iterations for s in out.stages[2:]) > 1
+
+
+def test_a_continuation_beyond_the_budget_is_not_run(monkeypatch):
+    plan = planned(condition=20.0, target=1e-9)[-1]
+    low, high, sent = plan.diagnostics.low, plan.diagnostics.high, plan.diagnostics.traffic.floats
+    monkeypatch.setattr(running, "assess", lambda *args: Assessment(1e-2, 1e-2, 0.0, AT_POINT))
+    plan = replace(plan, method=Chebyshev(low, high), steps=3, iterations=5, budget=sent + 2000.0)
+    with pytest.warns(RuntimeWarning, match="within the budget, after 0 continuations"):
+        assert plan.run(against="x").continued == 0
+
+
+@pytest.mark.parametrize(("ratio", "cycle"), [(1e-8, False), (0.999, True)])
+def test_slow_preconditioned_tracking_continues_by_a_cycle(ratio, cycle):
+    """The cheaper of both continuations: clients may be too unlike for local solves."""
+    problem, x, lam, _ = planned(condition=20.0)
+    plan = hgp.plan(problem, x, lam, NET, target=1e-6, methods=["PreconditionedTracking"])
+    method = hgp.methods.PreconditionedTracking()
+    est = hgp.hypergradient(problem, x, lam, hgp.PushSum(NET, 1), method, iterations=30)
+    execution = running.Execution(plan, False, False, {})
+    segment = execution.continuation(replace(est, residual_ratio=ratio), method, Assessment(1e-5, 1e-5, 0.0, AT_POINT))
+    assert isinstance(segment.method, Chebyshev if cycle else hgp.methods.PreconditionedTracking)
+    assert set(segment.start) == ({"w0"} if cycle else {"resume"})
+
+
+def test_every_stage_uses_the_graphs_after_those_before_it(monkeypatch):
+    plan = planned(condition=20.0, target=1e-9)[-1]
+    bounds, seen = iter([1e-3, 1e-4, 1e-10]), []
+    averaging = running.Plan._averaging_after
+
+    def recorded(self, graphs, *arguments):
+        seen.append(graphs)
+        return averaging(self, graphs, *arguments)
+
+    def scripted(*arguments):
+        bound = next(bounds)
+        return Assessment(bound, bound, 0.0, AT_POINT)
+
+    monkeypatch.setattr(running, "assess", scripted)
+    monkeypatch.setattr(running.Plan, "_averaging_after", recorded)
+    out = plan.run(against="x")
+    rounds = [plan.diagnostics.graphs, *(int(stage.traffic.rounds) for stage in out.stages)]
+    assert len(out.stages) == 3 and seen == np.cumsum(rounds)[:-1].tolist()
+    assert out.traffic.rounds == sum(rounds)
 
 
 def test_the_best_of_all_that_was_certified_is_returned(monkeypatch):

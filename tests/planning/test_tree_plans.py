@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from support.examples import logistic, quadratic
 
 import hgp_ref as hgp
 from hgp_ref import exact
-from hgp_ref.methods import ConjugateGradient, DirectSolve, PreconditionedTracking
+from hgp_ref.methods import ConjugateGradient, DirectSolve, PreconditionedTracking, Tracking
+from hgp_ref.mixing import Traffic
 from hgp_ref.networks import FullyConnected, RandomDirected, Schedule, StaticUndirected, Thinned, Unreliable
+from hgp_ref.planning import planner
+from hgp_ref.planning.execution import Segment, gentler
+from hgp_ref.planning.probe import Diagnostics
 
 PUSH_SUM = ("Neumann", "Chebyshev", "Tracking")
 METHODS = ("DirectSolve", "ConjugateGradient", *PUSH_SUM)
@@ -102,6 +108,62 @@ def test_preconditioned_tracking_where_there_is_no_tree():
     assert 2 * out.traffic.floats < today.traffic.floats
     lossy = hgp.plan(problem, x, lam, Unreliable(net, 0.1, 1, seed=1), target=1e-5)
     assert lossy.tree is None and lossy.receivers is None and lossy.run(against="x").met
+
+
+def test_the_model_of_preconditioned_tracking():
+    """Iterations by how much clients differ, one receiver per step on reliable links, two vectors per message."""
+    d, goal = 7, 1e-4
+    for zeta, per_e in ((0.1, 2.5), (0.11, 5.5)):
+        for tau, S in ((0.8, 1), (0.9, 7)):
+            known = Diagnostics(0.1, 1.0, 1.0, zeta, tau, None, 0, Traffic(), 0.1)
+            M, more = math.ceil(per_e * math.log(2 / goal)), math.log(10) / math.log(2 / goal)
+            more = math.ceil(M * more)
+            for net, edges, longer in ((FullyConnected(4), 4, 1), (Unreliable(FullyConnected(4), 0.1), 12, 3)):
+                option = planner._preconditioned_option(known, goal, d, 4, net)
+                expected = [
+                    Traffic(S * m * edges, S * m * edges * 15, 4 * S * m * edges * 15, S * m)
+                    for m in (longer * M, M, more)
+                ]
+                assert [option.traffic, option.first, option.continuation] == expected
+                assert (option.steps, option.iterations, option.floats) == (S, M, expected[0].floats)
+                assert option.receivers == (1 if longer == 1 else None)
+
+
+def test_preconditioned_tracking_is_planned_where_hessians_are_factorised(monkeypatch):
+    problem, x, lam = conditioned(4, 6, 50.0)
+    for net in (NETS["directed"](4), Unreliable(NETS["directed"](4), 0.1, seed=1)):
+        plan = hgp.plan(problem, x, lam, net, target=1e-3, methods=["PreconditionedTracking"])
+        assert plan.receivers == (1 if net.is_reliable else None) and plan.traffic.floats >= plan.first.floats
+    for most, planned in ((6, True), (5, False)):
+        monkeypatch.setattr(planner, "FACTORISED", most)
+        names = [name for name, _ in hgp.plan(problem, x, lam, NETS["directed"](4), target=1e-3,
+                                              methods=(*PUSH_SUM, "PreconditionedTracking")).compared]  # fmt: skip
+        assert ("PreconditionedTracking" in names) == planned
+
+
+def test_segments_and_milder_methods_of_local_curvature():
+    problem, x, lam = conditioned(4, 6, 50.0)
+    plan = hgp.plan(problem, x, lam, FullyConnected(4), target=1e-3, methods=["PreconditionedTracking"])
+    assert Segment(PreconditionedTracking(), 2, 5).floats(plan) == 10 * 4 * 13  # one receiver for each of 4 clients
+    tree = hgp.plan(problem, x, lam, FullyConnected(4), target=1e-3, methods=["DirectSolve"])
+    assert Segment(DirectSolve(), 1, 1).floats(tree) == 3 * (6 * 7 // 2 + 2 * 13)
+    assert Segment(DirectSolve(), 1, 1, None, {"resume": None}).floats(tree) == 3 * 2 * 13
+    milder = gentler(PreconditionedTracking(0.1))
+    assert isinstance(milder, Tracking) and milder.step_size is None
+
+
+def test_rounds_along_a_tree_of_a_graph_that_stays():
+    """The probe's passes take as long as those of the run; the search for the tree does not count as one."""
+    problem, x, lam = conditioned(6, 5, 30.0)
+    plan = hgp.plan(problem, x, lam, NETS["undirected"](6), target=1e-6, methods=["DirectSolve"])
+    assert plan.tree.traffic.rounds > 0 and plan.run(against="x").traffic.rounds == plan.traffic.rounds
+
+
+def test_conjugate_gradients_take_no_more_iterations_than_dimensions():
+    known = Diagnostics(1e-9, 1.0, 1.0, 0.1, 0.0, None, 0, Traffic(), 1e-9)
+    assert [planner.cg_iterations(known, 1e-8, d) for d in (1, 9, 100)] == [2, 7, 71]
+    q, known = (2 - 1) / (2 + 1), Diagnostics(0.25, 1.0, 1.0, 0.1, 0.0, None, 0, Traffic(), 0.25)
+    assert planner.cg_iterations(known, 1e-4, 1000) == math.ceil(0.7 * math.log(4e4) / -math.log(q))
 
 
 def test_the_choice_of_methods():

@@ -11,7 +11,7 @@ from support.libraries import JAX_SLOW, assert_close, identity_rtol, open_librar
 
 import hgp_ref as hgp
 from hgp_ref import exact
-from hgp_ref.training import NewtonTracking
+from hgp_ref.training import NewtonTracking, newton_tracking
 from hgp_ref.training.newton_tracking import NewtonStep
 
 NET = hgp.networks.RandomDirected(n=3, seed=1)
@@ -38,10 +38,11 @@ def test_the_inner_solution_is_reached_from_near_and_far(case, scale):
     assert fit.consensus_gap < 1e-10 and fit.grad_norm < 1e-11 and fit.steps == 250
 
 
-def test_one_iteration_equals_explicit_matrices():
+@pytest.mark.parametrize(("far", "shift", "step"), [(1, 0.3, 0.8), (5, 0.01, 1.0)])
+def test_one_iteration_equals_explicit_matrices(far, shift, step):
     """From two starts of every client: the step, the damping and what is tracked."""
     problem, x, lam = logistic()
-    shift, step = 0.3, 0.8
+    x, lam = far * x, lam if far == 1 else 0.01 * lam
     g, H = (getattr(problem, name)(x, lam) for name in ("inner_grad", "hessian"))
     P = H + shift * np.eye(4)
     p = step * np.linalg.solve(P, g[..., None])[..., 0]
@@ -54,10 +55,12 @@ def test_one_iteration_equals_explicit_matrices():
 
         while deviation(t[i]) > 0:
             t[i] /= 2
+    assert (t.min() < 0.2) == (far > 1)
     W = NET.mixing_matrix(1)
     expected = (W @ (x - t[:, None] * p)) / W.sum(axis=1)[:, None]
     fit = hgp.train(problem, lam, NET, NewtonTracking(1, shift, step), x0=x)
     assert_close(fit.x, expected, 1e-12)
+    assert np.all(np.asarray(fit.rates) == step)
     messages = np.count_nonzero(W) - 3
     assert (fit.traffic.messages, fit.traffic.floats) == (messages, messages * (2 * 4 + 1))
 
@@ -76,6 +79,54 @@ def test_steps_are_damped_where_gradients_are_not_linear(monkeypatch):
     hgp.train(problem, 0.01 * lam, NET, NewtonTracking(iterations=80), x0=x0)
     assert min(t.min() for t in seen[:10]) < 1
     assert all((t == 1).all() for t in seen[-20:])
+
+
+def test_clients_whose_step_was_damped_are_held_and_given_settings_are_kept(monkeypatch):
+    seen = []
+    original = newton_tracking.adapt
+
+    def recorded(now, solver, z, shift, step, hold=None):
+        seen.append((hold, shift, step))
+        return original(now, solver, z, shift, step, hold)
+
+    damped = []
+    damping = NewtonStep._damping
+    monkeypatch.setattr(newton_tracking, "adapt", recorded)
+    monkeypatch.setattr(NewtonStep, "_damping", lambda *a: damped.append(damping(*a) < 1) or 1.0 - 0.5 * damped[-1])
+    problem, x, lam = logistic()
+    hgp.train(problem, 0.01 * lam, NET, NewtonTracking(6), x0=20 * x)
+    assert seen[0][0] is None and any(d.any() for d in damped[:-1])
+    assert all(np.array_equal(hold, d) for (hold, *_), d in zip(seen[1:], damped, strict=False))
+    for shift, step in ((None, 0.3), (0.3, None), (0.3, 0.3)):
+        seen.clear()
+        hgp.train(problem, lam, NET, NewtonTracking(3, shift, step))
+        assert {s[1:] for s in seen} == {(shift is None, step is None)}
+
+
+def test_rounding_of_gradients_does_not_damp_steps(monkeypatch):
+    """At the solution, where gradients and steps are of the size of rounding."""
+    damping, seen = NewtonStep._damping, []
+    monkeypatch.setattr(NewtonStep, "_damping", lambda *a: seen.append(damping(*a)) or seen[-1])
+    problem, _, lam = logistic()
+    x = exact.inner_solution(problem, lam)
+    hgp.train(problem, lam, NET, NewtonTracking(200), x0=x)
+    assert len(seen) == 200 and all((t == 1).all() for t in seen)
+
+
+def test_gradients_that_are_not_finite_beyond_a_barrier_damp_steps():
+    """g_i = −log(1 − x) − a_i x is defined for x < 1; the first full step ends far beyond."""
+    a = np.array([[2.0], [3.0], [4.0]])
+
+    def gradient(x, lam, batch=None):
+        with np.errstate(invalid="ignore"):
+            return 1 / np.where(x < 1, 1 - x, np.nan) - a
+
+    barrier = SimpleNamespace(
+        n_clients=3, dim_x=1, dim_lam=1, inner_grad=gradient,
+        linearize=lambda x, lam, batch=None: SimpleNamespace(hvp=lambda u: u / (1 - x) ** 2, cross=lambda u: 0 * u),
+    )  # fmt: skip
+    fit = hgp.train(barrier, np.zeros((3, 1)), NET, NewtonTracking(200), x0=np.full((3, 1), -5.0))
+    assert_close(fit.x, np.full((3, 1), 2 / 3), 1e-10)
 
 
 @pytest.mark.parametrize("avg_steps", [1, 3])

@@ -23,6 +23,7 @@ def violations(search, settings=60):
         curvature.exact_averages,
         curvature.small_steps,
         curvature.tracked_sum,
+        curvature.conjugate_gradients,
     ],
 )
 def test_statements_hold(search):
@@ -38,5 +39,10 @@ def test_wrong_statements_are_refuted(monkeypatch):
     ):
         monkeypatch.setattr(curvature, "sharp", wrong)
         assert violations(curvature.sharp_interval, 400) > 0
+    for factor in (0.1, 10.0):  # another preconditioner than that of the method
+        monkeypatch.setattr(
+            curvature, "preconditioner", lambda H, f_x, c=factor: H.mean(axis=0) + c * np.eye(len(H[0]))
+        )
+        assert violations(curvature.conjugate_gradients, 100) > 0
     monkeypatch.setattr(curvature, "ROUNDING", -1e-3)
     assert violations(curvature.exact_averages) > 0 and violations(curvature.similar_clients) > 0
