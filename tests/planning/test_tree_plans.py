@@ -110,6 +110,28 @@ def test_preconditioned_tracking_where_there_is_no_tree():
     assert lossy.tree is None and lossy.receivers is None and lossy.run(against="x").met
 
 
+def test_clients_that_are_indefinite_alone_are_measured_together_along_a_tree():
+    """diag(3, −1) and diag(−1, 3), mean I: the least eigenvalues average to −1, so the mean Hessian is measured."""
+    rng, n = np.random.default_rng(0), 4
+    A = np.stack([np.diag([3.0, -1.0]) if i % 2 else np.diag([-1.0, 3.0]) for i in range(n)])
+    b, C, target = (rng.standard_normal(shape) for shape in ((n, 2), (n, 2, 2), (n, 2)))
+    problem, x, lam = hgp.problems.Quadratic(A, b, C, target), np.ones((n, 2)), np.zeros((n, 2))
+    plan = hgp.plan(problem, x, lam, NETS["directed"](n), target=1e-6)
+    assert plan.tree is not None and plan.diagnostics.products > 0
+    out, truth = plan.run(against="x"), exact.hypergradient(problem, x, lam)
+    assert out.met and np.linalg.norm(out.value - truth) <= 1e-6 * np.linalg.norm(truth)
+
+
+def test_the_spectrum_is_not_refined_for_preconditioned_tracking():
+    """Its cost does not depend on the condition number; that of series and tracking does."""
+    problem, x, lam = conditioned(6, 10, 1000.0)
+    plans = [
+        hgp.plan(problem, x, lam, NETS["directed"](6), target=1e-4, methods=methods)
+        for methods in (PUSH_SUM, (*PUSH_SUM, "PreconditionedTracking"))
+    ]
+    assert plans[0].diagnostics.products > 0 and plans[1].diagnostics.products == 0
+
+
 def test_the_model_of_preconditioned_tracking():
     """Iterations by how much clients differ, one receiver per step on reliable links, two vectors per message."""
     d, goal = 7, 1e-4
