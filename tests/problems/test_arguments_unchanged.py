@@ -211,5 +211,6 @@ def test_tensors_without_all_values_are_refused(kind, door):
         "problem": lambda: hgp.problems.LogisticRegression(make(X), y, X, y),
         "labels": lambda: hgp.problems.LogisticRegression(X, make(y), X, y),
     }
-    with pytest.raises(TypeError, match=r"^(x|lam|u|X|y) must be (an array with values|a dense array), got a"):
+    kinds = "an array with values|a dense array|an array, or a list of arrays or of sparse matrices of SciPy"
+    with pytest.raises(TypeError, match=rf"^(x|lam|u|X|y) must be ({kinds}), got a"):
         calls[door]()
