@@ -13,9 +13,11 @@ is a fixed Chebyshev polynomial of P_i, a number of Hessian-vector products. Bot
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +37,7 @@ MOST_ENTRIES = 2**26  # of all clients' Hessians together, for factorisations: 5
 DEGREE = 16  # of the polynomial, by default
 
 
-class LocalSolver(Protocol):
+class LocalSolver(ABC):
     """(H_i + δ_i I)⁻¹ at every client, or a positive definite approximation of it."""
 
     degree: int  # of the polynomial; 0 for a factorisation
@@ -44,12 +46,32 @@ class LocalSolver(Protocol):
     mean: Array  # mean |eigenvalue|
     least: Array  # the smallest shift of which a solve is accurate
 
+    @abstractmethod
     def solve(self, z: Array, shift: Array) -> Array:
         """P_i⁻¹ z_i with P_i = H_i + shift_i I."""
-        ...
+
+    @cached_property
+    def base(self) -> Array:
+        """The part of a shift that makes P_i definite, and the solve accurate."""
+        xp = array_namespace(self.low)
+        return xp.maximum(xp.maximum(-DEFINITE * self.low, xp.zeros_like(self.low)), self.least)
+
+    @cached_property
+    def unit(self) -> Array:
+        """The unit of shifts; not 0."""
+        xp = array_namespace(self.low)
+        unit = xp.maximum(xp.abs(self.low), SMALLEST * self.mean)
+        return xp.where(unit > 0, unit, xp.ones_like(unit))
+
+    @cached_property
+    def range(self) -> tuple[Array, Array]:
+        """The smallest and the largest shift above `base`; without an upper limit where H_i = 0."""
+        xp = array_namespace(self.high)
+        most = xp.where(self.high > 0, MOST * self.high, xp.full_like(self.high, np.inf))
+        return LEAST * self.unit, most
 
 
-class Factorised:
+class Factorised(LocalSolver):
     """Solves by H_i = V Λ Vᵀ.
 
     Parameters
@@ -79,7 +101,7 @@ class Factorised:
         return matvec(self._vectors, matvec(self._transposed, z, xp=xp) / (self._values + shift), xp=xp)
 
 
-class Polynomial:
+class Polynomial(LocalSolver):
     """Solves by K steps of Chebyshev's iteration from 0: p = q(P_i) z with q of degree K − 1.
 
     With the spectrum of P_i in [a, b], 1 − λ q(λ) = T_K((θ − λ)/ς) / T_K(θ/ς), θ = (a + b)/2, ς = (b − a)/2: the
@@ -260,7 +282,7 @@ def first_adaptation(solver: LocalSolver, like: Array, shift: float | None, step
     """δ_i and γ_i before the first iteration; `shift` and `step` if they are given."""
     xp = array_namespace(like)
     ones = xp.ones_like(like[..., :1])
-    delta = FIRST_SHIFT * _unit(solver) + _base(solver) if shift is None else shift
+    delta = FIRST_SHIFT * solver.unit + solver.base if shift is None else shift
     return Adaptation(delta * ones, (FIRST_STEP if step is None else step) * ones)
 
 
@@ -290,9 +312,9 @@ def adapt(
         h = (GAIN + now.extra) * (TARGET - c)
         above = size > FROZEN**0.5 * now.best
         h = xp.where((h < 0) & (above if hold is None else above | hold), zeros, h)
-        base = _base(solver)
+        base, (least, most) = solver.base, solver.range
         factor = xp.exp(h) * xp.where(grown, zeros + RAISE, zeros + 1)
-        delta = base + xp.minimum(xp.maximum((delta - base) * factor, LEAST * _unit(solver)), _most(solver))
+        delta = base + xp.minimum(xp.maximum((delta - base) * factor, least), most)
     if step:
         gamma = xp.where(grown, CUT * gamma, gamma)
     best = xp.where(grown, size, xp.minimum(now.best, size))
@@ -305,39 +327,16 @@ def compare(now: Adaptation, solver: LocalSolver, z: Array, dw: Array, Hdw: Arra
     xp = array_namespace(z)
     zeros = xp.zeros_like(now.shift)
     a = z - now.z - Hdw
-    along = xp.maximum(xp.sum(dw * Hdw, axis=-1, keepdims=True), -0.9 * now.shift * _square(dw))
+    square = xp.sum(dw * dw, axis=-1, keepdims=True)
+    along = xp.maximum(xp.sum(dw * Hdw, axis=-1, keepdims=True), -0.9 * now.shift * square)
     change = xp.maximum(xp.sum(a * solver.solve(a, now.shift), axis=-1, keepdims=True), zeros)
-    length = along + now.shift * _square(dw)
+    length = along + now.shift * square
     r = xp.sqrt(change / xp.where(length > 0, length, zeros + 1))
     r = xp.where(length > 0, r, zeros)
     both = r if now.difference is None else xp.minimum(r, now.difference)
     factor = xp.minimum(xp.maximum(both, zeros + 1), zeros + LARGEST_DIFFERENCE) ** DIFFERENCE_GAIN
-    base = _base(solver)
-    shift = base + xp.minimum((now.shift - base) * factor, _most(solver))
+    shift = solver.base + xp.minimum((now.shift - solver.base) * factor, solver.range[1])
     return replace(now, shift=xp.where(both > 1, shift, now.shift), difference=r)
-
-
-def _square(u: Array) -> Array:
-    return array_namespace(u).sum(u * u, axis=-1, keepdims=True)
-
-
-def _base(solver: LocalSolver) -> Array:
-    """The part of a shift that makes P_i definite, and the solve accurate."""
-    xp = array_namespace(solver.low)
-    return xp.maximum(xp.maximum(-DEFINITE * solver.low, xp.zeros_like(solver.low)), solver.least)
-
-
-def _most(solver: LocalSolver) -> Array:
-    """The largest shift above `_base`; without a limit where H_i = 0."""
-    xp = array_namespace(solver.high)
-    return xp.where(solver.high > 0, MOST * solver.high, xp.full_like(solver.high, np.inf))
-
-
-def _unit(solver: LocalSolver) -> Array:
-    """The unit of shifts, (..., n, 1); not 0."""
-    xp = array_namespace(solver.low)
-    unit = xp.maximum(xp.abs(solver.low), SMALLEST * solver.mean)
-    return xp.where(unit > 0, unit, xp.ones_like(unit))
 
 
 def check_shift(solver: LocalSolver, shift: float | None, channel: Channel) -> None:

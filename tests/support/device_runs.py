@@ -76,9 +76,9 @@ CASES = {
     "HGP, mini-batches, instance weights": Case(12, weights, {"eta": 0.01, "batches": 5}),
     "Chebyshev, logistic": Case(10, logistic, {"method": hgp.methods.Chebyshev(0.1, 100.0)}),
     "Tracking, logistic": Case(12, logistic, {"method": hgp.methods.Tracking(1e-4)}),
-    "Preconditioned tracking, logistic": Case(128, logistic, {"method": hgp.methods.PreconditionedTracking()}),
+    "Preconditioned tracking, logistic": Case(110, logistic, {"method": hgp.methods.PreconditionedTracking()}),
     "Preconditioned tracking, degree 16, logistic": Case(
-        618, logistic, {"method": hgp.methods.PreconditionedTracking(degree=16)}
+        600, logistic, {"method": hgp.methods.PreconditionedTracking(degree=16)}
     ),
     "Preconditioned tracking, shift and step given, logistic": Case(
         22, logistic, {"method": hgp.methods.PreconditionedTracking(1.0, 0.3)}
