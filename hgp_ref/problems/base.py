@@ -778,6 +778,8 @@ def matvec(matrix: Array, u: Array, *, xp: Namespace, joined: bool = True) -> Ar
     """matrix_i u_i for every client and run; without `joined` one product for each run.  # (..., n, p)"""
     if u.ndim == 2 or matrix.ndim > 3 or not joined:
         return xp.matmul(matrix, u[..., None])[..., 0]
+    if u.ndim == 3:  # `matmul_runs` in fewer calls
+        return xp.permute_dims(xp.matmul(matrix, xp.permute_dims(u, (1, 2, 0))), (2, 0, 1))
     return matmul_runs(matrix, u[..., None], xp=xp)[..., 0]
 
 
