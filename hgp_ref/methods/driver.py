@@ -212,10 +212,7 @@ def hypergradient(
         raise ValueError("w0 and resume cannot both be given: pass one of them")
     averagings, seeds, several = _read_runs(avg, batches)
 
-    f_x, f_lam = outer = problem.outer_grad(x, lam)
-    for k, gradient in enumerate(outer):
-        if not all_finite(gradient):
-            raise NonFiniteError(f"problem.outer_grad(x, lam)[{k}] must be finite, got NaN or infinite values")
+    f_x, f_lam = outer = _outer_gradients(problem, x, lam)
     together = f_x.ndim > 2  # several outer costs
     if several and together:
         raise ValueError("avg must be one averaging, and batches must have one seed, for several outer costs")
@@ -229,9 +226,9 @@ def hypergradient(
     channel.check_same_on_all_ranks(
         "hgp.hypergradient", method=method, tol=tol, batches=batches, w0=w0 is not None, resume=resume is not None,
         history=history, callback=callback is not None, dim_lam=problem.dim_lam)  # fmt: skip
-    sampler, full_jacobian = None, True
+    sampler = None
     if batches is not None:
-        full_jacobian, streams = batches.full_jacobian, 1 if batches.share else 2
+        streams = 1 if batches.share else 2
         sampler = BatchSampler(problem, batches, M, x, seeds=seeds, runs=several, streams=streams)
     derivatives = PointDerivatives(problem, x, lam, sampler, together)
     if method is None:
@@ -243,6 +240,7 @@ def hypergradient(
     first = entry(state, "residual")
     first = start.residual if first is None else first
     monitor = DivergenceMonitor(problem, x, lam, method, first, mixer, mini_batches=sampler is not None)
+    full_jacobian = batches is None or batches.full_jacobian
     deferred = full_jacobian and callback is None
     run = Run(
         method, mixer, derivatives, monitor, state, start.w, v, f_lam, full_jacobian, deferred, tol, history, callback
@@ -279,6 +277,15 @@ def hypergradient(
         state=None if channel.in_flight or not is_data(run.state) else run.state,
         fingerprint=point,
     )
+
+
+def _outer_gradients(problem: FullProblem, x: Array, lam: Array) -> tuple[Array, Array]:
+    """∂_x f and ∂_λ f; NonFiniteError if they are not finite."""
+    outer = problem.outer_grad(x, lam)
+    for k, gradient in enumerate(outer):
+        if not all_finite(gradient):
+            raise NonFiniteError(f"problem.outer_grad(x, lam)[{k}] must be finite, got NaN or infinite values")
+    return outer
 
 
 def _begin(

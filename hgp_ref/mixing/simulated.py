@@ -110,7 +110,6 @@ class PreparedCalls(ABC):
     @property
     def traffic(self) -> Traffic:
         """What the calls made so far have sent."""
-
         copies, columns = message_size(self.like, self.together)
 
         def of_run(messages: Any, steps: int, rule: WeightRule) -> Traffic:
