@@ -119,14 +119,18 @@ class NeuralProblem(InstanceProblem):
 
     def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
         """∂_x g_i.  # (n, d_x)"""
+        return self._gradient(self.cost, self._enter(x, lam, batch), x, lam, self.l2)
+
+    def _gradient(self, cost: NeuralCost, parts: Parts, x: Array, lam: Array, l2: float = 0.0) -> Array:
+        """The gradient of the mean of `cost` along x, + l2 x.  # (n, d_x)"""
 
         def work(part: Part, out: Array | None) -> tuple[Array]:
             x_part = x[part.clients, :]
             tape = self.model.forward(x_part, part.images)
-            c = self.weighted_slope(self.cost, tape.output, lam[part.clients, :], part.view)
-            return (_add_scaled(tape.backward(c, out), self.l2, x_part),)
+            c = self.weighted_slope(cost, tape.output, lam[part.clients, :], part.view)
+            return (_add_scaled(tape.backward(c, out), l2, x_part),)
 
-        return self._enter(x, lam, batch).map(work, x, x.shape)[0]
+        return parts.map(work, x, x.shape)[0]
 
     def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
         """∂_x f_i and ∂_λ f_i.  # (n, d_x), (n, d_λ)"""
@@ -145,14 +149,7 @@ class NeuralProblem(InstanceProblem):
         """The gradient of the mean of l' on a mini-batch (n, b) of validation instances.  # (n, d_x)"""
         if batch is None:
             check_batch(batch, x, self.n_clients)
-        parts = self._enter(x, lam, batch, self._val)
-
-        def work(part: Part, out: Array | None) -> tuple[Array]:
-            tape = self.model.forward(x[part.clients, :], part.images)
-            c = self.weighted_slope(self.outer, tape.output, lam[part.clients, :], part.view)
-            return (tape.backward(c, out),)
-
-        return parts.map(work, x, x.shape)[0]
+        return self._gradient(self.outer, self._enter(x, lam, batch, self._val), x, lam)
 
     def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> NeuralLinearization:
         """Second derivatives at (x, λ)."""
