@@ -1,4 +1,4 @@
-"""Mixing: composed matrices against one product a step, and sparse steps against SciPy and PyTorch."""
+"""Mixing: composed matrices against one product per step, and sparse steps against SciPy and PyTorch."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ class Case:
     work: str  # "mixing", "hgp" or "cnn"
     n: int  # clients on all ranks together
     d: int
-    S: int  # steps a call
+    S: int  # steps per call
     degree: float  # receivers of a client besides itself
-    N: int = 0  # instances a client
+    N: int = 0  # instances per client
     mode: str = "auto"  # of the ranks: "auto" steps
     alone: int = 0  # clients of the single process; 0 stands for n
     dtype: str = "float32"

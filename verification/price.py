@@ -41,7 +41,7 @@ def shown(method: Method) -> str:
 
 
 def vectors(method: Method) -> int:
-    """How many d-vectors a message carries."""
+    """The number of d-vectors in a message."""
     return 2 if isinstance(method, Tracking) else 1
 
 

@@ -187,5 +187,7 @@ class DivergenceMonitor:
         top = self.mixer.channel.max_over_clients(np.stack([-lows, highs]))
         low, high = float(-top[0]), float(top[1])
         if eta * high >= 2:
-            return f"{eta * high:.4g} for a single client, which inexact averages feed back; use more steps a call"
-        return f"some client's inner cost is not convex (eigenvalue {low:.3g})" if low < 0 else "not of all terms"
+            return f"{eta * high:.4g} for a single client, which inexact averages feed back; use more steps per call"
+        if low < 0:
+            return f"some client's inner cost is not convex (eigenvalue {low:.3g})"
+        return "no client's Hessian explains the growth: check it by hgp.problems.check_derivatives"

@@ -430,7 +430,7 @@ class RobustPushSum(PushSum):
 
         σ_ij ← σ_ij + W_ij(t) z_j,    and the receiver    z_i ← z_i + (σ_ij − ρ_ij),    ρ_ij ← σ_ij,
 
-    (weights alike), whenever a sum newer than ρ_ij arrives. The next message along an edge makes up for a lost or late
+    (weights likewise) whenever a sum newer than ρ_ij arrives. The next message of an edge makes up for a lost or late
     one. No mass is lost, it only waits, and ū tends to the mean as S grows. P_m ≥ 0, so Θ̂_m is non-negative with rows
     that sum to 1, and bounds A and B hold with the realised matrices (`exact.push_sum_matrix(robust=True)` or
     `avg.connect().matrices`). For certificates C3 and C4 see `Lossy.interval_mean`.

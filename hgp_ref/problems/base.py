@@ -833,7 +833,7 @@ def array_mover(target: Any, dtype: Any = None, device: Any = None) -> Any:
     except (TypeError, ValueError) as error:
         raise type(error)(str(error) if str(error).startswith("device") else f"target: {error}") from error
     if backend is None and device is not None:
-        raise ValueError("device is for a library given by its name; an array as target has a device already")
+        raise ValueError(f"device must be None if target is an array, which has a device already, got {device!r}")
 
     def move(a: Array) -> Array:
         host = to_host(a)

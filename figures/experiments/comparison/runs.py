@@ -354,7 +354,7 @@ def gaussians(n: int, size: int, seed: int, features: int = 6, classes: int = 4)
 #     Preconditioned tracking    shifts and steps found by the clients    S from STEPS
 #     Conjugate gradients        along a spanning tree, which is found first: nothing to choose
 #
-# The planner has nothing to choose and is told nothing. Each target is a run of its own, until it is certified, and its
+# The planner has no parameter and gets no information. Each target is a run of its own, until it is certified, and its
 # measurements are included. `planner` chooses among all methods that send vectors, `planner, no tree` among those
 # without a client of a special role, and `planner, Hessians` among those along a tree, one of which sends Hessians.
 
