@@ -52,7 +52,7 @@ from hgp_ref.bounds.result import (
     probability_condition,
     product,
 )
-from hgp_ref.bounds.series import consensus_part, contracting_truncation
+from hgp_ref.bounds.series import consensus_part, truncation
 from hgp_ref.validation import Boolean, Choice, Instance, Integer, Number, Positive, checked
 
 
@@ -94,7 +94,7 @@ def minibatch_tail(
     failed = first_failure({**probability_condition(failure), **conditions(c, "D")})
     if failed:
         return not_applicable(name, failed)
-    base = consensus_part(c, M, rho=max(s.rho, c.rho)) + contracting_truncation(c, M)
+    base = consensus_part(c, M, rho=max(s.rho, c.rho)) + truncation(c, M, c.g_bar)
     noise = _noise(c, s, size, failure, M, form, shared, J_norm=c.J_stacked, clients=c.n)
     terms = {"noise": noise, "bias": product(c.beta_norm, base)}
     per_client = np.array(

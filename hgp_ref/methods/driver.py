@@ -254,29 +254,7 @@ def hypergradient(
         traffic = mixer.record_traffic()
         if shown is not None:
             shown.close()
-    value = run.value(run.w) if run.deferred else run.v
-    if channel.any_rank(not all_finite(value)):
-        raise NonFiniteError("diverged: the estimate holds NaN or infinite values")
-    if tol is not None and run.stopped == "iterations" and not monitor.warned:
-        _warn_of_tolerance(tol, run.m, monitor.residual_ratio)
-    return Estimate(
-        value=value,
-        w=run.w,
-        history=run.history_of_v() if history else None,
-        traffic=traffic,
-        eta=getattr(method, "eta", None),
-        iterations=run.m,
-        averaging=averagings if several else averagings[0],
-        stopped=run.stopped,
-        residual_ratio=monitor.residual_ratio if several or together else float(monitor.residual_ratio),
-        method=method,
-        batches=batches,
-        tol=tol,
-        residual_norms=np.stack(monitor.norms),
-        checkpoints=np.array(monitor.checkpoints),
-        state=None if channel.in_flight or not is_data(run.state) else run.state,
-        fingerprint=point,
-    )
+    return run.estimate(averagings if several else averagings[0], batches, traffic, point)
 
 
 def _outer_gradients(problem: FullProblem, x: Array, lam: Array) -> tuple[Array, Array]:
@@ -481,6 +459,39 @@ class Run:
         """v^(1) .. v^(M)."""
         stacked = array_namespace(self.v).stack(self.recorded, axis=-3)
         return self.value(stacked) if self.deferred else stacked
+
+    def estimate(
+        self,
+        averaging: Averaging | list[Averaging],
+        batches: MiniBatches | None,
+        traffic: Traffic,
+        point: Fingerprint,
+    ) -> Estimate:
+        """The result of the run; NonFiniteError if it is not finite, and a warning if it did not meet `tol`."""
+        monitor, channel = self.monitor, self.mixer.channel
+        value = self.value(self.w) if self.deferred else self.v
+        if channel.any_rank(not all_finite(value)):
+            raise NonFiniteError("diverged: the estimate holds NaN or infinite values")
+        if self.tol is not None and self.stopped == "iterations" and not monitor.warned:
+            _warn_of_tolerance(self.tol, self.m, monitor.residual_ratio)
+        return Estimate(
+            value=value,
+            w=self.w,
+            history=self.history_of_v() if self.keep_history else None,
+            traffic=traffic,
+            eta=getattr(self.method, "eta", None),
+            iterations=self.m,
+            averaging=averaging,
+            stopped=self.stopped,
+            residual_ratio=monitor.residual_ratio if value.ndim > 2 else float(monitor.residual_ratio),
+            method=self.method,
+            batches=batches,
+            tol=self.tol,
+            residual_norms=np.stack(monitor.norms),
+            checkpoints=np.array(monitor.checkpoints),
+            state=None if channel.in_flight or not is_data(self.state) else self.state,
+            fingerprint=point,
+        )
 
 
 # States ---------------------------------------------------------------------------------------------------------------
