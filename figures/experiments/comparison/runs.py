@@ -418,7 +418,7 @@ def unit(case: Case) -> int:
     return case.problem.n_clients * case.problem.dim_x
 
 
-def pushed(make: Callable[[Case, float], methods.Method], steps: Callable[[float], int]) -> Callable[..., Curve]:
+def over_push_sum(make: Callable[[Case, float], methods.Method], steps: Callable[[float], int]) -> Callable[..., Curve]:
     """A run of `hypergradient` over Push-Sum with S = steps(parameter)."""
 
     def run(case: Case, net: Network, parameter: float, budget: float) -> Curve:
@@ -552,14 +552,14 @@ NO_TREE = ("Neumann", "Chebyshev", "Tracking", "PreconditionedTracking")
 TREE = ("DirectSolve", "ConjugateGradient")
 CHOSEN = ("Conjugate gradients",)  # by the planner
 METHODS = (
-    Method("HGP", "Global", DIRECTED, STEPS, pushed(lambda c, S: methods.Neumann(1 / c.high), int), "S = {}"),
-    Method("Chebyshev", "Global", DIRECTED, STEPS, pushed(lambda c, S: methods.Chebyshev(), int), "S = {}"),
+    Method("HGP", "Global", DIRECTED, STEPS, over_push_sum(lambda c, S: methods.Neumann(1 / c.high), int), "S = {}"),
+    Method("Chebyshev", "Global", DIRECTED, STEPS, over_push_sum(lambda c, S: methods.Chebyshev(), int), "S = {}"),
     Method("Refined", "Global", DIRECTED, STEPS,
-           pushed(lambda c, S: methods.Refined(methods.Chebyshev(), cycles=4, steps=40), int), "S = {}"),
-    Method("Tracking", "Global", DIRECTED, RATIOS, pushed(lambda c, r: methods.Tracking(r / c.high), lambda r: 1),
-           "η = {}/L"),
+           over_push_sum(lambda c, S: methods.Refined(methods.Chebyshev(), cycles=4, steps=40), int), "S = {}"),
+    Method("Tracking", "Global", DIRECTED, RATIOS,
+           over_push_sum(lambda c, r: methods.Tracking(r / c.high), lambda r: 1), "η = {}/L"),
     Method("Preconditioned tracking", "Global", DIRECTED, STEPS,
-           pushed(lambda c, S: methods.PreconditionedTracking(), int), "S = {}"),
+           over_push_sum(lambda c, S: methods.PreconditionedTracking(), int), "S = {}"),
     Method("Conjugate gradients", "Global", DIRECTED, (1.0,), conjugate_gradients),
     Method("planner", "Global", DIRECTED, (1.0,), planned(None), run_per_target=True),
     Method("planner, no tree", "Global", DIRECTED, (1.0,), planned(NO_TREE), run_per_target=True),
