@@ -49,7 +49,7 @@ class ConjugateGradient(Method):
 
     Over a `TreeAverage` the root preconditions without further messages. s travels up, and α and the next p travel
     down. The first iteration has P = I. It shows the root how far its own Hessian H_0 is from the mean. From then on
-    P = |H_0| + δI with δ = 0.3 ‖s − H_0 p‖/‖p‖. Where clients are similar, P is close to H̄; where they are not, it is
+    P = |H_0| + δI with δ = 0.3 ‖s − H_0 p‖/‖p‖. Where clients are alike, P is close to H̄; where they are not, it is
     close to a multiple of I. For d_x > 1000 and over other averagings P = I.
 
     Refuses averagings that are not exact, mini-batches, Hessians that are not symmetric, and directions along which H̄
