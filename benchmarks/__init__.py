@@ -1,4 +1,4 @@
-"""Speed, scale and precision, each measured beside a peer in the same run: `python -m benchmarks [NAME ...]`."""
+"""Speed, scale and precision, each compared with another program in the same run: `python -m benchmarks [NAME ...]`."""
 
 NAMES = (
     "figure",

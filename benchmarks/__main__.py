@@ -1,6 +1,6 @@
 """`python -m benchmarks [NAME ...] [--quick] [--json FILE]`: a table, a JSON file and a plot.
 
-`python -m benchmarks --backend cupy --device 1` measures the core on a device, beside NumPy.
+`python -m benchmarks --backend cupy --device 1` compares the core on a device with NumPy.
 `python -m benchmarks versus REF` compares this version of the package with another.
 """
 
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         start = time.perf_counter()
         measured = measure(name, options.quick, where)
         seconds[name] = round(time.perf_counter() - start, 1)
-        print(table(measured, judge=not options.quick), flush=True)
+        print(table(measured, with_goals=not options.quick), flush=True)
         reports += measured
         shown.update(1, name)
     shown.close()
@@ -102,7 +102,7 @@ def _sentence(name: str) -> str:
 
 
 def measure(name: str, quick: bool, where: Sequence[str] = ()) -> list[Report]:
-    """The reports of one benchmark, from a process whose libraries were told to use one thread before they loaded.
+    """The reports of one benchmark, run in a process in which all libraries use one thread.
 
     `where` is the array library, and optionally the device, of the benchmark "device".
     """

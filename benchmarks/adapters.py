@@ -18,7 +18,7 @@ Pair = tuple[dict[str, Any], list[Any], Callable[[Any], Any]]  # problems by nam
 
 
 def run(quick: bool) -> list[Report]:
-    """Gradient, and both products at a new point as mini-batches need them and at one that is kept."""
+    """Time the gradient and both products, at a new point (as mini-batches need them) and at a stored one."""
     n, N = (3, 4) if quick else (50, 32)
     settings = {"n": n, "N": N, "parameters": sum(SIZES), "network": "Linear, Tanh, Linear", "dtype": "float64"}
     rng = np.random.default_rng(0)

@@ -23,7 +23,7 @@ def run(quick: bool) -> list[Report]:
     for dtype in ("float32", "float64"):
         size = (10, 20, 300) if quick else (100, 100, 1000)
         reports += [_products(*size, dtype, quick), _runs(*size, dtype, quick)]
-    reports.append(_kept_hessian(quick))
+    reports.append(_stored_hessian(quick))
     return reports
 
 
@@ -87,7 +87,7 @@ def _runs(n: int, N: int, d: int, dtype: str, quick: bool) -> Report:
     return report
 
 
-def _kept_hessian(quick: bool) -> Report:
+def _stored_hessian(quick: bool) -> Report:
     n, N, d = (10, 50, 10) if quick else (100, 500, 50)
     problem, data, x, lam = logistic(n, N, d, "float64")
     settings = {"n": n, "N": N, "d": d, "dtype": "float64", "rule": "d_x <= N"}

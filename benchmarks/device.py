@@ -1,4 +1,4 @@
-"""On a device: the core on an array library and device of your choice, beside NumPy on one thread of the host."""
+"""The core on an array library and device of your choice, compared with NumPy on one thread of the host."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def _core(library: Any, dtype: str, quick: bool) -> Report:
     problem, _, x, lam = logistic(n, N, d, dtype)
     sparse = np.random.default_rng(0).standard_normal((many, 8)).astype(dtype)
     cases: dict[str, Callable[[], Any]] = {}
-    for label, there in (("hgp_ref", library), ("NumPy", get_backend("numpy"))):
-        problem_there = problem.to(there.name, device=there.device)
-        x_there, lam_there, sparse_there = (there.asarray(a, dtype=dtype) for a in (x, lam, sparse))
+    for label, backend in (("hgp_ref", library), ("NumPy", get_backend("numpy"))):
+        placed = problem.to(backend.name, device=backend.device)
+        own_x, own_lam, own_sparse = (backend.asarray(a, dtype=dtype) for a in (x, lam, sparse))
         cases |= {
-            f"{label}, HGP": _finished(_hypergradient, problem_there, x_there, lam_there, S, M),
-            f"{label}, Push-Sum composed": _finished(_average, hgp.networks.RandomDirected(n, seed=1), S, x_there),
-            f"{label}, Push-Sum sparse": _finished(_average, hgp.networks.RandomOut(many, 4, seed=1), S, sparse_there),
+            f"{label}, HGP": _finished(_hypergradient, placed, own_x, own_lam, S, M),
+            f"{label}, Push-Sum composed": _finished(_average, hgp.networks.RandomDirected(n, seed=1), S, own_x),
+            f"{label}, Push-Sum sparse": _finished(_average, hgp.networks.RandomOut(many, 4, seed=1), S, own_sparse),
         }
     report.timings = interleave(cases, 3)
     for case in ("HGP", "Push-Sum composed", "Push-Sum sparse"):
@@ -56,5 +56,5 @@ def _average(net: Any, S: int, z: Any) -> Any:
 
 
 def _finished(call: Callable[..., Any], *arguments: Any) -> Callable[[], float]:
-    """The call, and a number of its result: the host has it when the device has finished."""
+    """The call, followed by a copy of one number to the host, which waits for the device."""
     return lambda: scalar(call(*arguments)[0, :1])

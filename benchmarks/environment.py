@@ -19,7 +19,7 @@ LIBRARIES = ("numpy", "scipy", "numba", "torch", "jax", "networkx")
 
 
 def describe() -> dict[str, object]:
-    """Everything a reader needs to judge or repeat the numbers."""
+    """What a reader needs to know to interpret or repeat the numbers."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),

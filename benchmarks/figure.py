@@ -83,7 +83,7 @@ def _jax_programs(data: Any, x: Any, lam: Any, steps: Any, seeds: int, M: int) -
 
 
 def _overhead(seconds: float, iterations: int) -> str:
-    """The cost of an iteration of all runs, compared with a single call of NumPy on three numbers."""
+    """The time of an iteration of all runs, relative to one NumPy call on three numbers."""
     a = np.ones(3)
     numbers = itertools.repeat(None, 20000)
     _, cpu, _ = once(lambda: [a + a for _ in numbers])

@@ -1,4 +1,4 @@
-"""Timing side by side: repetitions are interleaved, so that whatever else the machine does falls on all alike."""
+"""Interleaved timing: repetitions of all cases alternate, so that other load on the machine affects them alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHORTEST = 0.02  # seconds of one measurement: shorter calls are repeated inside
 
 
 def interleave(cases: Mapping[str, Callable[[], Any]], repetitions: int = 9) -> dict[str, Timing]:
-    """Call every case once (`first`), then all of them in turn, `repetitions` times over."""
+    """Call every case once (`first`), then all of them in turn, `repetitions` times."""
     first, number = {}, {}
     for label, call in cases.items():
         first[label] = _once(call)[0]

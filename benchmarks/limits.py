@@ -1,4 +1,4 @@
-"""What the machine itself can do, measured beside the programs that are to come near it."""
+"""Upper limits set by the machine: memory bandwidth and dense products, measured in the same run as the programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(rows: np.ndarray) -> float:
 
 @njit(cache=True, nogil=True)
 def update_random_rows(order: np.ndarray, source: np.ndarray, out: np.ndarray) -> None:
-    """out[order[e]] += source[e] for rows of a cache line: what a sparse step does at the least, edge by edge."""
+    """out[order[e]] += source[e] for rows of a cache line: the least work of a sparse step, edge by edge."""
     for e in range(order.size):
         i, added = np.uint32(order[e]), registers.load(source, e % source.shape[0], 0, LINE)
         registers.store(registers.plus(registers.load(out, i, 0, LINE), added), out, i, 0)

@@ -1,4 +1,4 @@
-"""Mixing: composed matrices against one product a step, and sparse steps against SciPy and PyTorch."""
+"""Mixing: composed matrices against one product per step, and sparse steps against SciPy and PyTorch."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _stepping(dtype: str, quick: bool) -> Report:
 
 
 def _two_threads(ours: dict[str, Callable[[], Any]], of_torch: Callable[[], Any], quick: bool) -> dict[str, str]:
-    """Wall seconds of one thread over those of two, the shortest of each: a busy second core says nothing."""
+    """Wall seconds of one thread over those of two. Takes the shortest of each, because the second core may be busy."""
     cases: dict[str, Callable[[], Any]] = {}
     for number in (1, 2):
         for label, call in {**ours, "torch CSR": of_torch}.items():

@@ -1,7 +1,7 @@
 """Scaling over MPI ranks: `python -m benchmarks.mpi [--quick] [--ranks 2] [--docs FILE]`.
 
-Strong and weak scaling against one process in the same run, a static ring, and what a model fitted to the measurements
-(`mpi_model`) predicts for 100 and 10,000 ranks. Tables as Markdown, on the screen and in FILE.
+Measures strong and weak scaling against one process in the same run, and a static ring. A model fitted to the
+measurements (`mpi_model`) predicts 100 and 10,000 ranks. Writes Markdown tables to the terminal and to FILE.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NETWORK = (20e-6, 1.25e9)  # of a cluster that is assumed: seconds of a message,
 
 
 def measure(ranks: int, quick: bool) -> list[Timed]:
-    """All cases, from a program on so many ranks with one thread each."""
+    """Run all cases on `ranks` ranks with one thread each."""
     installed = Path(sys.executable).with_name("mpiexec")
     launcher = str(installed) if installed.exists() else shutil.which("mpiexec")
     if launcher is None:
@@ -77,7 +77,7 @@ def run(quick: bool) -> list[Report]:
 
 
 def settings(case: Case) -> dict[str, object]:
-    """What a reader must know of a case."""
+    """The settings of a case, as text for the tables."""
     sizes = {"n": case.n, "one process has n": case.alone or case.n, "d": case.d, "N": case.N, "S": case.S}
     return {**sizes, "receivers": case.degree, "dtype": case.dtype}
 
@@ -94,12 +94,12 @@ def scaling_table(timings: Sequence[Timed], use: str) -> list[str]:
             clients = f"{case.alone}, {case.n}" if case.alone else str(case.n)
             size = f"{clients} | {case.d} | {case.N or ''} | {case.S} | {case.degree:g}"
             times = f"{seconds(one.one)} | {seconds(one.all)} | {one.gain:.2f}"
-            lines.append(f"| {WORK[case.work]}, {MODES[case.mode]} | {size} | {times} | {one.handed / 1e6:.3g} |")
+            lines.append(f"| {WORK[case.work]}, {MODES[case.mode]} | {size} | {times} | {one.sent_bytes / 1e6:.3g} |")
     return lines
 
 
 def model_lines(model: Model, timings: Sequence[Timed]) -> list[str]:
-    """The constants, and how far the model is from the times it was fitted to and from the others."""
+    """The constants, and the relative errors of the model on the fitted and on the other cases."""
     constants = dict(zip(CONSTANTS, model.constants.tolist(), strict=True))
     bandwidth = f"{1 / constants['byte'] / 1e9:.2f} GB/s" if constants["byte"] else "no limit seen"
     lines = [
@@ -117,7 +117,7 @@ def model_lines(model: Model, timings: Sequence[Timed]) -> list[str]:
 
 
 def prediction_table(model: Model) -> list[str]:
-    """Iterations of HGP on more and more ranks: with as many clients each, and with as many together."""
+    """Predicted iterations of HGP on more and more ranks, with fixed numbers of clients per rank and in all."""
     lines = ["| PREDICTED, iteration of HGP, d = 1000, N = 100, S = 10, 10 receivers | ranks | n | with this machine's "
              "exchange | 20 µs, 1.25 GB/s | of that drawing graphs | exchange |"]  # fmt: skip
     lines.append("|---|" + "---:|" * 6)
@@ -154,7 +154,7 @@ def document(timings: Sequence[Timed]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, show, and write where asked."""
+    """Measure, print the tables, and write them to FILE."""
     cli = argparse.ArgumentParser(prog="python -m benchmarks.mpi", description=__doc__)
     cli.add_argument("--quick", action="store_true", help="small sizes: that everything runs, not how fast")
     cli.add_argument("--ranks", type=int, default=2, help="how many")

@@ -1,9 +1,9 @@
-"""What is timed on ranks: cases with all that the model needs to know of them, and the program that times them.
+"""The MPI workloads, and the program that times them.
 
     mpiexec -n 2 python -m benchmarks.mpi_cases FILE [--quick]
 
-writes the seconds of every case on one process, which holds all clients, and on all ranks, by turns. Who has nothing to
-do waits in a barrier, so that its core goes to nobody else. One thread a rank.
+writes the seconds of every case on one process that holds all clients, and on all ranks. The two alternate. Idle ranks
+wait in a barrier, which keeps their core busy. Every rank has one thread.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ Work = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A workload and how it is spread; seconds are those of one iteration, or of one step of mixing alone."""
+    """A workload and its distribution over ranks. Times are those of one iteration, or of one step of mixing."""
 
     use: str  # "strong", "weak", "ring", "model", "unseen"
     work: str  # "mixing", "hgp" or "cnn"
     n: int  # clients on all ranks together
     d: int
-    S: int  # steps a call
+    S: int  # steps per call
     degree: float  # receivers of a client besides itself
-    N: int = 0  # instances a client
+    N: int = 0  # instances per client
     mode: str = "auto"  # of the ranks: "auto" steps
-    alone: int = 0  # clients of the process that is compared; 0: the same
+    alone: int = 0  # clients of the single process; 0 stands for n
     dtype: str = "float32"
     repeats: int = 5
 
@@ -50,13 +50,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Timed:
-    """Fastest of the repetitions, seconds."""
+    """Seconds of the fastest repetition."""
 
     case: Case
     ranks: int
-    one: float  # the process that holds all clients
-    all: float  # the slowest rank
-    handed: int  # bytes that rank 0 hands to MPI in an iteration or a step
+    one: float  # of the single process
+    all: float  # of the slowest rank
+    sent_bytes: int  # by rank 0 in an iteration or a step
 
     @property
     def gain(self) -> float:
@@ -65,10 +65,10 @@ class Timed:
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """All of them, for two ranks."""
+    """The cases for two ranks."""
     dense = Case("strong", "hgp", 100, 1000, 10, 59, N=100, repeats=25)
     cnn = Case("strong", "cnn", 10, 13_750, 5, 5, N=50, repeats=9)
-    few_edges = replace(dense, degree=10)  # as many for each client, however many clients there are
+    few_edges = replace(dense, degree=10)  # the same degree for every number of clients
     sparse = Case("strong", "mixing", 20_000, 64, 10, 4)
     listed = [dense, replace(dense, mode="composed"), cnn, replace(cnn, mode="composed"), sparse]
     listed += [
@@ -88,14 +88,14 @@ def cases(quick: bool) -> Iterator[Case]:
 
 
 def small(case: Case) -> Case:
-    """The same for a look whether everything runs."""
+    """The same case at a small size, which only tests that everything runs."""
     n, alone = (max(16, count // 20) if count else 0 for count in (case.n, case.alone))
     return replace(case, n=n, alone=alone, d=4 + case.d // 40, degree=min(case.degree, n // 2), N=min(case.N, 8),
                    repeats=1)  # fmt: skip
 
 
 def network(case: Case, n: int) -> Network:
-    """Dense graphs drawn anew, k receivers each drawn anew, or a static ring."""
+    """A static ring, or random graphs: sparse with k receivers per client, or dense."""
     if case.use == "ring":
         return hgp.networks.Schedule([(np.arange(n), np.roll(np.arange(n), -1))], n=n)
     if case.work == "mixing" or case.degree * 2 < n:
@@ -104,7 +104,7 @@ def network(case: Case, n: int) -> Network:
 
 
 def prepared(case: Case, net: Network) -> tuple[Work, int]:
-    """What is timed for the clients that are here, and how many iterations or steps it makes."""
+    """The call to be timed for the clients of this process, and how many iterations or steps it makes."""
     here, n = net.clients, net.n
     mode = (
         case.mode
@@ -127,7 +127,7 @@ def prepared(case: Case, net: Network) -> tuple[Work, int]:
 
 
 def images(case: Case, rows: int) -> tuple[Any, np.ndarray, np.ndarray]:
-    """The paper's influence network on random images; whose they are does not matter to the time."""
+    """The paper's influence network on random images."""
     rng, model = np.random.default_rng(0), hgp.neural.influence_cnn(10)
     X, y = rng.random((rows, case.N, 1, 28, 28), dtype=np.float32), rng.integers(0, 10, (rows, case.N))
     problem = hgp.problems.NeuralInstanceWeights(model, X, y, X[:, :5], y[:, :5], l2=0.1)
@@ -135,7 +135,7 @@ def images(case: Case, rows: int) -> tuple[Any, np.ndarray, np.ndarray]:
 
 
 def timed(case: Case, comm: Any) -> Timed:
-    """One process and all ranks by turns, so that whatever else the machine does falls on both."""
+    """Time one process and all ranks in turn, so that other load on the machine affects both."""
     over = hgp.mpi.spread(network(case, case.n), comm)
     together, count = prepared(case, over)
     alone, _ = prepared(case, network(case, case.alone or case.n)) if comm.rank == 0 else (lambda: None, 0)
@@ -146,13 +146,13 @@ def timed(case: Case, comm: Any) -> Timed:
             before, started = over.mpi_traffic.bytes, time.perf_counter()
             call()
             seconds[kind, r] = time.perf_counter() - started
-    handed = (over.mpi_traffic.bytes - before) // count
+    sent_bytes = (over.mpi_traffic.bytes - before) // count
     one, every = (float(row[1:].min()) / count for row in seconds)
-    return Timed(case, comm.size, comm.bcast(one, root=0), max(comm.allgather(every)), comm.bcast(handed, root=0))
+    return Timed(case, comm.size, comm.bcast(one, root=0), max(comm.allgather(every)), comm.bcast(sent_bytes, root=0))
 
 
 def main(file: str, *options: str) -> None:
-    """Measure and write."""
+    """Time all cases and write the results as JSON."""
     from mpi4py import MPI
 
     warnings.simplefilter("ignore", RuntimeWarning)  # few iterations are no estimate

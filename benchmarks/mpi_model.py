@@ -1,17 +1,18 @@
-"""How long a step and an iteration take on R ranks: a model whose constants are fitted to what was measured.
+"""A model of the time of a step and of an iteration on R ranks, with constants fitted to measurements.
 
-n clients on R ranks, k receivers each besides itself, drawn at random; rows of d numbers of b bytes; S steps a call, N
-instances a client. Seconds of a step, and of an iteration of HGP:
+n clients on R ranks send to k random receivers each, besides themselves. Rows have d numbers of b bytes, calls S steps,
+clients N instances. Seconds of a step, and of an iteration of HGP:
 
-    step       c_step + c_draw n(k + 1) + c_edge n(k + 1) d/R + exchange     (a piece of a row counts as a cache line)
+    step       c_step + c_draw n(k + 1) + c_edge n(k + 1) d/R + exchange     (part of a row counts as a cache line)
     exchange   latency · messages + seconds per byte · bytes, of the rank that sends
     iteration  c_iteration + S steps + c_product n N d/R
 
 Every rank draws the whole graph: c_draw does not fall with R. A call of S steps has 2 (R − 1) messages of
-2 (n/R) d (R − 1)/R numbers together (`hgp_ref.mpi.channel`). Least squares of relative errors, no constant below 0.
+2 (n/R) d (R − 1)/R numbers together (`hgp_ref.mpi.channel`). Constants are fitted by least squares of relative errors,
+and none is negative.
 
-What it says of many ranks is a prediction: it knows no network but this machine's memory, takes ranks to be in step,
-and messages not to get in each other's way.
+Times on many ranks are predictions. The only network that was measured is this machine's memory. The model assumes that
+ranks run in step and that messages do not delay each other.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ CONSTANTS = ("step", "draw", "edge", "latency", "byte", "iteration", "product")
 
 
 def exchange(case: Case, ranks: int) -> tuple[float, float]:
-    """What a rank sends in a step, on average: messages, and rows of whole width."""
+    """What a rank sends in a step on average: messages, and full rows."""
     peers = ranks - 1
     return 2 * peers / case.S, 2 * case.n / ranks * peers / ranks / case.S
 
 
 def features(case: Case, ranks: int) -> np.ndarray:
-    """By what each constant is multiplied, in the order of CONSTANTS."""
+    """The factor of each constant, in the order of CONSTANTS."""
     (messages, rows), edges = exchange(case, ranks), case.n * (case.degree + 1)
     added = edges * max(case.d / ranks, LINE // case.itemsize)
     step = np.array([1.0, edges, added, messages, rows * case.d * case.itemsize])
@@ -46,7 +47,7 @@ def features(case: Case, ranks: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Model:
-    """The constants, seconds each."""
+    """The fitted constants in seconds."""
 
     constants: np.ndarray
 
@@ -55,19 +56,19 @@ class Model:
         return float(features(case, ranks) @ self.constants)
 
     def shares(self, case: Case, ranks: int) -> dict[str, float]:
-        """Which part of that goes where."""
+        """The share of each term in that time."""
         parts = features(case, ranks) * self.constants
         return dict(zip(CONSTANTS, (parts / parts.sum()).tolist(), strict=True))
 
     def elsewhere(self, latency: float, bandwidth: float) -> Model:
-        """The same machines with another network."""
+        """The same machines over another network."""
         other = self.constants.copy()
         other[CONSTANTS.index("latency")], other[CONSTANTS.index("byte")] = latency, 1 / bandwidth
         return Model(other)
 
 
 def observations(timings: Sequence[Timed]) -> list[tuple[Case, int, float]]:
-    """(case, ranks, seconds) of what the model describes: neither composed calls nor convolutions."""
+    """(case, ranks, seconds) of the cases that the model covers: all but composed calls and convolutions."""
     observed = []
     for one in timings:
         if one.case.work != "cnn" and one.case.mode != "composed":
@@ -77,7 +78,7 @@ def observations(timings: Sequence[Timed]) -> list[tuple[Case, int, float]]:
 
 
 def fitted(timings: Sequence[Timed]) -> Model:
-    """The constants that meet the cases for the model."""
+    """The model fitted to the cases meant for that."""
     observed = observations([one for one in timings if one.case.use == "model"])
     rows = np.array([features(case, ranks) / seconds for case, ranks, seconds in observed])
     scale = rows.max(axis=0)

@@ -1,7 +1,7 @@
-"""The paper's personalization network (2.3 million parameters), ten clients, mini-batches of 128, beside PyTorch.
+"""The paper's personalization network (2.3 million parameters), ten clients, mini-batches of 128, against PyTorch.
 
-`python -m benchmarks neural` measures all of it. `python -m benchmarks.neural PART FILE [--quick]` writes the report of
-one part, "beside" (ten clients beside PyTorch), "hundred" or "iteration" (a hundred), with OMP_NUM_THREADS threads.
+`python -m benchmarks neural` measures all parts. `python -m benchmarks.neural PART FILE [--quick]` writes the report of
+one part with OMP_NUM_THREADS threads: "ten" (clients, against PyTorch), "hundred" (clients) or "iteration" (of them).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ CLASSES = 62
 
 def run(quick: bool) -> list[Report]:
     """Ten clients with one thread and with two, each in a process of its own, and a hundred clients."""
-    reports = [_elsewhere(threads, "beside", quick) for threads in (1, 2)]
-    return [*reports, *(_elsewhere(1, part, quick) for part in ("hundred", "iteration"))]
+    reports = [_in_process(threads, "ten", quick) for threads in (1, 2)]
+    return [*reports, *(_in_process(1, part, quick) for part in ("hundred", "iteration"))]
 
 
-def _elsewhere(threads: int, part: str, quick: bool) -> Report:
-    """BLAS libraries read their number of threads when they are loaded."""
+def _in_process(threads: int, part: str, quick: bool) -> Report:
+    """The report of a part, run in a process of its own: BLAS libraries read their number of threads when they load."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     environment = os.environ | dict.fromkeys(names, str(threads))
     with tempfile.TemporaryDirectory() as folder:
@@ -54,8 +54,8 @@ def problem_of(n: int, N: int) -> tuple[Any, tuple[np.ndarray, ...]]:
     return hgp.problems.PersonalMask(model, X, y, l2=0.0), (x, lam, X, y, u)
 
 
-def beside(quick: bool) -> Report:
-    """Gradient, Hessian-vector product and mixed derivative, of new points and of one that is kept."""
+def ten(quick: bool) -> Report:
+    """Gradient, Hessian-vector product and mixed derivative, at new points and at a stored one."""
     import torch
 
     from benchmarks.peers.torch_networks import Clients
@@ -93,11 +93,11 @@ def beside(quick: bool) -> Report:
     report = Report(f"neural-{threads}", title, settings, threads)
     for cases, repetitions in zip(groups, (7, 3, 3, 1), strict=True):
         report.timings |= interleave(cases, 1 if quick else repetitions)
-    _judge(report)
+    _add_goals(report)
     return report
 
 
-def _judge(report: Report) -> None:
+def _add_goals(report: Report) -> None:
     cpu = {label: timing.median for label, timing in report.timings.items()}
     wall = {label: timing.wall_median for label, timing in report.timings.items()}
     bars = (("gradient", "gradient, torch", 1.0), ("hvp", "hvp, torch", 1.0), ("hvp and cross", "hvp, torch", 1.1),
@@ -113,7 +113,7 @@ def _judge(report: Report) -> None:
 
 
 def hundred(quick: bool) -> Report:
-    """One gradient, and one pass of what an iteration of HGP needs, for a hundred clients."""
+    """One gradient, and the products of one iteration of HGP, for a hundred clients."""
     n, N = (3, 8) if quick else (100, 128)
     report = Report("neural-hundred", f"Personalization CNN of {n} clients", {"n": n, "batch": N, "dtype": "float32"})
     small, (x, lam, *_, u) = problem_of(1, 2)
@@ -149,8 +149,8 @@ def iteration(quick: bool) -> Report:
 
 
 def main(part: str, file: str, *options: str) -> None:
-    """Measure and write."""
-    report = {"beside": beside, "hundred": hundred, "iteration": iteration}[part]("--quick" in options)
+    """Measure one part and write its report as JSON."""
+    report = {"ten": ten, "hundred": hundred, "iteration": iteration}[part]("--quick" in options)
     Path(file).write_text(json.dumps(report.document()), encoding="utf-8")
 
 

@@ -1,9 +1,9 @@
 """Precision: float32 runs of every workload against the same runs in float64.
 
 A step of Algorithm 2 rounds its sums of N, d and n terms: relative error γ = eps (N + d + n). Later steps do not
-enlarge what earlier ones left (averaging is row-stochastic, I − ηH contracts), they add it up like the series itself:
-the relative error of w, and of v through J, is at most about γ / (1 − ρ), where ρ is the factor by which the terms
-shrink per iteration, or γ M if they hardly do. Push-Sum alone: eps (S (messages received per step) + 1).
+enlarge earlier errors (averaging is row-stochastic, I − ηH contracts); errors add up like the series itself. With ρ
+the factor by which terms shrink per iteration, the relative error of w, and of v through J, is at most about
+γ / (1 − ρ), or γ M if terms hardly shrink. Push-Sum alone: eps (S (messages received per step) + 1).
 """
 
 from __future__ import annotations

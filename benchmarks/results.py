@@ -1,4 +1,4 @@
-"""What a benchmark returns: timings side by side, the bars it was to reach, and the figures that explain them."""
+"""The result of a benchmark: interleaved timings, goals (`Bar`), and figures that explain them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Bar:
-    """A number that was to be at least or at most `limit`."""
+    """A goal: a number that should be at least, or at most, `limit`."""
 
     what: str
     value: float
@@ -52,7 +52,7 @@ class Bar:
 
 @dataclass
 class Report:
-    """One comparison: everything in it was measured in one run."""
+    """One comparison, measured in one run."""
 
     name: str
     title: str
@@ -69,7 +69,7 @@ class Report:
         self.bars.append(Bar(what, float(value), limit, at_least=True))
 
     def document(self) -> dict[str, Any]:
-        """As plain values for JSON, medians and quartiles included."""
+        """The report as plain values for JSON, with medians and quartiles."""
         plain = asdict(self)
         for label, timing in self.timings.items():
             low, high = timing.spread
@@ -81,7 +81,7 @@ class Report:
 
     @staticmethod
     def of(document: dict[str, Any]) -> Report:
-        """The report that `document` was made of."""
+        """The report from its `document`."""
         fields = {key: document[key] for key in ("name", "title", "settings", "threads", "figures")}
         timings = {k: Timing(t["cpu"], t["wall"], t["first"]) for k, t in document["timings"].items()}
         bars = [Bar(b["what"], b["value"], b["limit"], b["at_least"]) for b in document["bars"]]

@@ -9,10 +9,10 @@ from typing import Any
 from benchmarks.results import Report
 
 
-def table(reports: list[Report], judge: bool = True) -> str:
-    """Timings with quartiles and ratios to the first line of each report, then bars and other figures.
+def table(reports: list[Report], with_goals: bool = True) -> str:
+    """Timings with quartiles and ratios to the first line of each report, then goals and other figures.
 
-    Small sizes say nothing about the bars: without `judge` their values stand alone.
+    With `with_goals=False`, as for small sizes, goals are shown but not evaluated.
     """
     lines = []
     for report in reports:
@@ -27,14 +27,14 @@ def table(reports: list[Report], judge: bool = True) -> str:
                 f"  {seconds(timing.wall_median):>10} wall"
             )
         for bar in report.bars:
-            mark = ("reached" if bar.reached else "MISSED") if judge else "small"
+            mark = ("reached" if bar.reached else "MISSED") if with_goals else "small"
             lines.append(f"  {mark:8} {bar.value:10.3g}  {bar.needed:8} {bar.what}")
         lines += [f"  {what}: {value}" for what, value in report.figures.items()]
     return "\n".join(lines)
 
 
 def summary(reports: list[Report]) -> str:
-    """How many bars were reached, and which were not."""
+    """How many goals were reached, and which were not."""
     bars = [(report, bar) for report in reports for bar in report.bars]
     missed = [f"  {r.name}: {b.what} {b.value:.3g}, needed {b.needed}" for r, b in bars if not b.reached]
     return "\n".join([f"{len(bars) - len(missed)} of {len(bars)} bars reached", *missed])

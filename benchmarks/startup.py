@@ -31,7 +31,7 @@ hgp.PushSum(hgp.networks.RandomOut(3000, 4, seed=0), 2).apply(np.ones((3000, 20)
 
 
 def run(quick: bool) -> list[Report]:
-    """Each in processes of their own; import times inside the process, the rest from outside."""
+    """Run each measurement in new processes. Imports are timed inside the process, the rest from outside."""
     repetitions = 1 if quick else 7
     report = Report("startup", "Start-up, in fresh processes", {"repetitions": repetitions})
     empty = _seconds("pass", repetitions)
@@ -53,7 +53,7 @@ def run(quick: bool) -> list[Report]:
 
 
 def _seconds(code: str, repetitions: int, environment: dict[str, str] | None = None) -> Timing:
-    """Seconds of whole processes; one more before them, which warms the disk unless a cache is to be filled."""
+    """Seconds of whole processes. One run before them, not counted, warms the disk, unless a cache is to be filled."""
     timings = [_process(code, environment or {}) for _ in range(repetitions + (environment is None))]
     measured = timings[1:] if environment is None else timings
     return Timing([cpu for cpu, _ in measured], [wall for _, wall in measured], timings[0][0])

@@ -70,14 +70,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     reports = compare(
         commit, options.names or list(NAMES), options.quick, (options.rounds, options.pairs), options.limit
     )
-    judged = not options.quick
-    print("\n" + summary(reports) if judged else "\nsmall sizes: goals are not evaluated")
+    with_goals = not options.quick
+    print("\n" + summary(reports) if with_goals else "\nsmall sizes: goals are not evaluated")
     document = {"environment": describe(), "old": commit, "quick": options.quick,
                 "reports": [report.document() for report in reports]}  # fmt: skip
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
     print(options.json)
-    return int(judged and not all(b.reached for report in reports for b in report.bars))
+    return int(with_goals and not all(b.reached for report in reports for b in report.bars))
 
 
 def compare(commit: str, names: Sequence[str], quick: bool, times: tuple[int, int], limit: float) -> list[Report]:
@@ -91,7 +91,7 @@ def compare(commit: str, names: Sequence[str], quick: bool, times: tuple[int, in
                 report = _memory(name, folders, quick, limit)
             else:
                 report = _times(name, contenders, quick, times, limit)
-            print(table([report], judge=not quick), flush=True)
+            print(table([report], with_goals=not quick), flush=True)
             reports.append(report)
             shown.update(1)
     shown.close()
@@ -108,7 +108,7 @@ def versions(commit: str) -> Iterator[dict[str, Path]]:
 
 
 class Contender:
-    """One version in a process that stays alive and answers questions."""
+    """One version of the package in a process that serves requests."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -130,7 +130,7 @@ class Contender:
         self._process.communicate()  # closes its input: it ends by itself
 
     def ask(self, **question: Any) -> dict[str, Any]:
-        """The answer to one question of `benchmarks.contender`."""
+        """The reply to one request to `benchmarks.contender`."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
@@ -162,12 +162,12 @@ def _times(name: str, contenders: dict[str, Contender], quick: bool, times: tupl
     for version, measured in taken.items():
         cpu, wall = ([m[kind] for m in measured] for kind in ("cpu", "wall"))
         report.timings[version] = Timing(cpu, wall, starts[version][0]["first"])
-    _judge(report, report.timings["old"].cpu, report.timings["new"].cpu, limit)
+    _add_ratio(report, report.timings["old"].cpu, report.timings["new"].cpu, limit)
     return report
 
 
 def _memory(name: str, folders: dict[str, Path], quick: bool, limit: float) -> Report:
-    """Peaks of fresh processes, twice each: what a process has freed would hide what it needs next."""
+    """Peak memory of new processes, twice each: memory that a process has freed would hide later needs."""
     command = [sys.executable, "-m", "benchmarks.memory", *MEASURED[name][quick]]
     peaks: dict[str, list[float]] = {version: [] for version in folders}
     for order in ORDER:
@@ -181,11 +181,11 @@ def _memory(name: str, folders: dict[str, Path], quick: bool, limit: float) -> R
     report = Report(f"versus-{name}", f"{name}: new and old", {"arguments": " ".join(command[3:])})
     medians = {version: f"{statistics.median(values):.0f} MB" for version, values in peaks.items()}
     report.figures = {**medians, "needed": f"{answer['needed']:.0f} MB"}
-    _judge(report, peaks["old"], peaks["new"], limit)
+    _add_ratio(report, peaks["old"], peaks["new"], limit)
     return report
 
 
-def _judge(report: Report, old: list[float], new: list[float], limit: float) -> None:
+def _add_ratio(report: Report, old: list[float], new: list[float], limit: float) -> None:
     """The median of new / old over pairs, and its quartiles."""
     ratios = [b / a for a, b in zip(old, new, strict=True)]
     low, high = Timing(ratios, ratios, 0.0).spread

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def main(name: str, file: str, *options: str) -> None:
-    """Run and write."""
+    """Run one benchmark and write its reports."""
     where = [option for option in options if option != "--quick"]
     reports = importlib.import_module(f"benchmarks.{name}").run("--quick" in options, *where)
     Path(file).write_text(json.dumps([report.document() for report in reports]), encoding="utf-8")

@@ -188,22 +188,14 @@ def to_json(products: Sequence[Product], root: Path) -> str:
     return json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; 0 if every comparison holds."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments and arguments[0] in CONTROLS:
-        return _control(*arguments)
+def _parser() -> argparse.ArgumentParser:
+    """Arguments of the command."""
     parser = argparse.ArgumentParser(prog="python -m figures", description="Regenerate figures and tables.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="figures and tables (default: all), or one control")
     parser.add_argument("--list", action="store_true", help="list the names, what they show, and how long they take")
     parser.add_argument("--variant", choices=[*VARIANTS, "both"], default="paper", help="default: paper")
     sizes = list(dict.fromkeys((*PERSONAL_SIZES, *INFLUENCE_SIZES)))
-    parser.add_argument(
-        "--size",
-        choices=sizes,
-        default="",
-        help="default: the smallest, which needs no download",
-    )
+    parser.add_argument("--size", choices=sizes, default="", help="default: the smallest, which needs no download")
     parser.add_argument("--quick", action="store_true", help="short runs that only test that everything works")
     parser.add_argument("--recompute", action="store_true", help="recompute what is on disk")
     parser.add_argument("--backend", default="numpy", metavar="NAME", help="array library")
@@ -223,12 +215,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="also run the METHODS of this file, in comparison and table_comparison",
     )
     parser.add_argument("--rows", action="store_true", help="print every number that is compared")
-    args = parser.parse_args(arguments)
-    if args.jobs < 1:
-        parser.error(f"--jobs must be an integer >= 1, got {args.jobs}")
-    if args.list:
-        print(listing())
-        return 0
+    return parser
+
+
+def _chosen_names(parser: argparse.ArgumentParser, args: argparse.Namespace) -> list[str]:
+    """The figures that `args` ask for; ends with a message if an argument does not fit them."""
     names = list(NAMES) if args.names in ([], ["all"]) else args.names
     for name in names:
         if name not in NAMES:
@@ -242,6 +233,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             added_methods(tuple(args.added))
     except ValueError as error:
         parser.error(str(error))
+    return names
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; 0 if every comparison holds."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] in CONTROLS:
+        return _control(*arguments)
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    if args.jobs < 1:
+        parser.error(f"--jobs must be an integer >= 1, got {args.jobs}")
+    if args.list:
+        print(listing())
+        return 0
+    names = _chosen_names(parser, args)
     if args.backend == "jax":
         os.environ.setdefault("JAX_ENABLE_X64", "1")  # must be set before JAX is loaded
     try:

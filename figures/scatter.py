@@ -57,7 +57,7 @@ def add_scatter(
     if exact is not None:
         axes.plot(exact / unit, points[1], linestyle="", marker="+", markersize=5, markeredgewidth=0.7, color="k",
                   label="exact retraining")  # fmt: skip
-        text = _beside(text, score_text(exact, predicted))
+        text = _side_by_side(text, score_text(exact, predicted))
     axes.set_xlim(low, high)
     axes.set_ylim(low, high)
     axes.set_aspect("equal")
@@ -84,7 +84,7 @@ def score_text(actual: np.ndarray, predicted: np.ndarray, digits: int = 3) -> st
     return "\n".join(f"{name} = {text}" for name, text in zip(values, texts, strict=True))
 
 
-def _beside(sgp: str, exact: str) -> str:
+def _side_by_side(sgp: str, exact: str) -> str:
     """The scores of both retrainings in one text."""
     pairs = zip(sgp.split("\n"), exact.split("\n"), strict=True)
     return "\n".join(f"{line} (exact {other.split(' = ')[1]})" for line, other in pairs)

@@ -30,20 +30,18 @@ def run(results: Path, options: Sequence[str] = ()) -> int:
     start, log = time.perf_counter(), results / "verification.log"
     verification = [sys.executable, "-m", "verification", "--out", str(results / VERIFICATION.parent), *options]
     figures = [sys.executable, "-m", "figures", "all", "--variant", "both", "--out", str(results / FIGURES.parent)]
-    print(
-        f"The first figure takes less than a minute. python -m verification runs beside the figures: {log}", flush=True
-    )
+    print(f"The first figure takes less than a minute. python -m verification runs at the same time: {log}", flush=True)
     with log.open("w", encoding="utf-8") as file:
-        beside = subprocess.Popen(["nice", "-n", "19", *verification], stdout=file, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(["nice", "-n", "19", *verification], stdout=file, stderr=subprocess.STDOUT)
         front = subprocess.Popen([*figures, *options])
         try:
             drawn = front.wait()
-            if beside.poll() is None:
+            if process.poll() is None:
                 print(f"figures: {time.perf_counter() - start:.0f} s; waiting for the verification", flush=True)
-            verified = beside.wait()
+            verified = process.wait()
         except KeyboardInterrupt:  # both commands received it, too, and end their workers
             front.wait()
-            beside.wait()
+            process.wait()
             return 130
     print(f"\nfigures and verification: {time.perf_counter() - start:.0f} s")
     if verified:

@@ -30,7 +30,7 @@ class Told(Result):
     value: Any
 
     def _summary(self):
-        return ["told in words", "  and more"]
+        return ["an own summary", "  and more"]
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,9 @@ def test_a_result_prints_its_fields_or_a_description():
     assert repr(Listed({"a": np.zeros(3)}, [Listed(1)])) == "Listed(value=<dict of 1>, more=<list of 1>)"
     assert repr(Listed("x" * 100)) == "Listed(value='" + "x" * 58 + "…, more=None)"
     assert repr(Listed(object())) == "Listed(value=<object object>, more=None)"
-    assert str(Told(np.zeros(3))) == "told in words\n  and more" and repr(Told(np.zeros(3))) == "<Told: told in words>"
+    assert (
+        str(Told(np.zeros(3))) == "an own summary\n  and more" and repr(Told(np.zeros(3))) == "<Told: an own summary>"
+    )
     assert str(Spoken(0)) == "spoken\nand more" and repr(Spoken(0)) == "<Spoken: spoken>"
 
 
@@ -179,13 +181,13 @@ def test_an_estimate_prints_accuracy_stop_reason_and_traffic():
     est = estimate(iterations=300, tol=1e-4)
     lines = str(est).splitlines()
     assert lines[0] == f"hyper-gradient of 3 clients, 2 numbers each: {est.iterations} iterations of Neumann(eta=1)"
-    told = dict(re.split(r"  +", line.strip(), maxsplit=1) for line in lines[1:])
-    assert told["averaging"] == repr(est.averaging)
-    assert told["residual left"].startswith(f"{est.residual_ratio:.1e} of the first")
-    assert told["stopped"] == "tolerance (tol=0.0001 was met)"
+    rows = dict(re.split(r"  +", line.strip(), maxsplit=1) for line in lines[1:])
+    assert rows["averaging"] == repr(est.averaging)
+    assert rows["residual left"].startswith(f"{est.residual_ratio:.1e} of the first")
+    assert rows["stopped"] == "tolerance (tol=0.0001 was met)"
     sent = est.traffic
     expected = f"{sent.messages:,} messages, {sent.floats:,} floats, {sent.bytes:,} bytes in {sent.rounds:,} rounds"
-    assert told["traffic"] == expected
+    assert rows["traffic"] == expected
     with pytest.warns(hgp.ConvergenceWarning):
         short = estimate(iterations=3, tol=1e-9)
     assert "stopped        iterations (tol=1e-09 was not met)" in str(short)

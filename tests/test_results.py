@@ -272,7 +272,7 @@ def test_fields_of_the_wrong_type_are_refused(name, tmp_path):
 
 
 @pytest.mark.parametrize("wrong", [None, True, "3"], ids=repr)
-def test_counts_of_a_ledger_are_numbers(wrong, tmp_path):
+def test_counts_of_traffic_are_numbers(wrong, tmp_path):
     path = tampered(Traffic(1, 2, 3, 4).save(tmp_path / "t.npz"), lambda r: r["fields"].update(messages=wrong))
     with pytest.raises(ValueError, match=rf"Traffic\.messages must be of type Numbers, got {wrong!r}"):
         hgp.load(path)

@@ -1,8 +1,8 @@
 """Check every statement of the paper, as printed and as corrected: `python -m verification`.
 
 One file per statement. Each has a TITLE and `verify(run) -> Result`: rows (statement, setting, measured, bound, ratio,
-verdict), figures for the report, and numbers for its summary. The corrected statements must hold everywhere and every
-erratum must show, or the command ends with exit code 1.
+verdict), figures for the report, and numbers for its summary. The command ends with exit code 1 if a corrected
+statement is violated anywhere, or if an erratum cannot be reproduced.
 """
 
 NAMES = (

@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, print, write; 0 if every corrected statement held and every erratum showed."""
+    """Run, print and write; 0 if every corrected statement held and every erratum was reproduced."""
     cli = parser()
     options = cli.parse_args(arguments)
     if options.jobs < 1:
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def tables(done: Sequence[Done], run: Run, folder: Path) -> list[Path]:
-    """Each statement's tables as Markdown, with where they come from."""
+    """Each statement's tables as Markdown, with their provenance."""
     paths = []
     for one in done:
         if one.result.tables:
@@ -108,7 +108,7 @@ def tables(done: Sequence[Done], run: Run, folder: Path) -> list[Path]:
 
 
 def select(names: Sequence[str], cli: argparse.ArgumentParser) -> tuple[list[str], list[int]]:
-    """Statements in their order, and the numbers of errata."""
+    """The requested statements in order, and the numbers of errata."""
     numbers = [int(n) for n in names if n.isdigit()]
     chosen = [n for n in names if not n.isdigit()]
     unknown = [n for n in chosen if n not in NAMES]
@@ -123,7 +123,7 @@ def select(names: Sequence[str], cli: argparse.ArgumentParser) -> tuple[list[str
 
 
 def collect(names: Sequence[str], run: Run, numbers: Sequence[int], jobs: int) -> list[Done]:
-    """All statements in the order of `names`, with a bar while they run."""
+    """The results of all statements in the order of `names`, with a progress bar."""
     results: dict[str, Done] = {}
     shown = bar(len(names), "verification", show=True, lines=True)
     try:

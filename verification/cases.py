@@ -73,7 +73,7 @@ def same_row(row: np.ndarray, n: int) -> np.ndarray:
 
 
 def host64(a: Any) -> np.ndarray:
-    """An array of any library on the host in float64."""
+    """An array of any library as a float64 NumPy array."""
     return to_host(a).astype(np.float64)
 
 

@@ -19,7 +19,7 @@ NAMES = ("c1", "c2", "c3", "c4")
 
 
 def verify(run: Run) -> Result:
-    """All S on all problems, after few iterations and after many; and what a user gets from `hgp.certify`."""
+    """All S on all problems, after few iterations and after many; then `hgp.certify` itself."""
     rows: list[Row] = []
     for case in standard_cases(run):
         for S in STEPS:
@@ -54,7 +54,7 @@ def steps_of_the_certificate(run: Run) -> tuple[list[Row], dict[str, float], Tab
 
 
 def certified(case: Case, S: int, run: Run) -> list[Row]:
-    """hgp.certify at the solution, beside it and after mini-batches: centralised, and by the clients themselves."""
+    """hgp.certify at the solution, near it and after mini-batches: for an observer, and by the clients themselves."""
     net = hgp.networks.RandomDirected(case.n, seed=1000 * run.seed + 1)
     avg = hgp.PushSum(net, S)
     rows: list[Row] = []
@@ -80,7 +80,7 @@ def certified(case: Case, S: int, run: Run) -> list[Row]:
 
 
 def certificates(case: Case, S: int, M: int, run: Run) -> list[Row]:
-    """v_i − d_i = J_i H̄⁻¹ r̃_i to rounding, and each bound at the client where it is closest."""
+    """v_i − d_i = J_i H̄⁻¹ r̃_i up to rounding, and each bound at the client where it is tightest."""
     avg = hgp.PushSum(hgp.networks.RandomDirected(case.n, seed=1000 * run.seed + 1), S)
     est = case.estimate(avg, run.backend, eta=1.0, iterations=M)
     bounded = residual_bounds(case.H, case.J, case.f_x, host64(est.w))

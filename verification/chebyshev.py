@@ -33,7 +33,7 @@ def verify(run: Run) -> Result:
 
 
 def push_sum_bound(case: Case, run: Run, facts: dict[str, float]) -> list[Row]:
-    """F for several S and M, with the interval of H̄ and with that of the clients; the closest of all M."""
+    """F for several S and M, with the interval of H̄ and with that of the clients; the M at which it is tightest."""
     eigenvalues, mean = np.linalg.eigvalsh(case.H), np.linalg.eigvalsh(case.H.mean(axis=0))
     intervals = {"H̄": (mean[0], mean[-1]), "the clients": (eigenvalues.min(), eigenvalues.max())}
     rows = []
@@ -57,7 +57,7 @@ def push_sum_bound(case: Case, run: Run, facts: dict[str, float]) -> list[Row]:
 
 
 def exact_rows(case: Case, condition: float) -> list[Row]:
-    """The bound where it is closest, with the interval of H̄ and with that of the clients' extremes."""
+    """The bound where it is tightest, with the interval of H̄ and with that of the clients' extremes."""
     eigenvalues, mean = np.linalg.eigvalsh(case.H), np.linalg.eigvalsh(case.H.mean(axis=0))
     spectrum = (float(mean[0]), float(mean[-1]))
     c = case.constants(1.0, np.full((1, case.n, case.n), 1 / case.n))

@@ -1,9 +1,9 @@
 """`python -m verification.choices [P1 P2 P3]`: which settings `communication` shows, chosen by a grid search.
 
-Every trial of `price.grid` runs on NETWORKS networks of its problem that are used for nothing else. Of each kind of
-method the trial is chosen whose upper quartile of prices over these networks is smallest (by the median, methods with a
-floor are chosen where they fail on half of the networks; that was decided after looking at medians). choices.json keeps
-them after each problem: a problem that is in it is not searched again unless it is named.
+Every trial of `price.grid` runs on NETWORKS networks of its problem that are used for nothing else. For each kind of
+method, the trial with the smallest upper quartile of prices over these networks is chosen. (The median would choose
+methods with a floor that fail on half of the networks. This was decided after looking at medians.) choices.json is
+written after each problem. A problem that it contains is searched again only if it is named.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from verification.price import Trial, grid, prices
 from verification.run import Run
 from verification.three_problems import Priced, three_problems
 
-KEPT = Path(__file__).with_name("choices.json")
+CHOICES_FILE = Path(__file__).with_name("choices.json")
 PROBLEM_SEED = 1000  # of problems that no constant of the planner was chosen on
 NETWORKS, QUANTILE, STREAM = 9, 0.75, 71
 
 
 def search(name: str, priced: Priced) -> dict[str, Any]:
-    """For each kind of method: the trial, its settings in words, its price, and among how many it was chosen."""
+    """For each kind of method: the chosen trial, its settings as text, its price, and the number of trials."""
     networks = [priced.network(seed) for seed in Run().seeds(NETWORKS, stream=STREAM)]
     best: dict[str, dict[str, Any]] = {}
     counted: dict[str, int] = {}
@@ -47,17 +47,19 @@ def chosen(name: str, priced: Priced) -> dict[str, Trial]:
 
 
 def stored() -> dict[str, Any]:
-    """What the last search has found."""
-    document: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {"problems": {}}
+    """The contents of choices.json."""
+    if not CHOICES_FILE.exists():
+        return {"problems": {}}
+    document: dict[str, Any] = json.loads(CHOICES_FILE.read_text(encoding="utf-8"))
     return document
 
 
 def main(names: Sequence[str]) -> int:
-    """Search what is asked for, or what is missing."""
-    problems, at = three_problems(PROBLEM_SEED), commit()  # before what is kept here changes
+    """Search the named problems, or those that are missing."""
+    problems, at = three_problems(PROBLEM_SEED), commit()  # before choices.json changes
     for name in names or [p for p in problems if p not in stored()["problems"]]:
         one = search(name, problems[name])
-        answers = stored()["problems"] | {name: one}
+        searched = stored()["problems"] | {name: one}
         settings: dict[str, Any] = {
             "problem seed": PROBLEM_SEED,
             "networks": NETWORKS,
@@ -65,8 +67,8 @@ def main(names: Sequence[str]) -> int:
             "commit": at,
         }
         settings["network seeds"] = Run().seeds(NETWORKS, stream=STREAM)
-        document = {"chosen by": settings, "problems": {p: answers[p] for p in sorted(answers)}}
-        write_whole(KEPT, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+        document = {"chosen by": settings, "problems": {p: searched[p] for p in sorted(searched)}}
+        write_whole(CHOICES_FILE, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
         print(name, json.dumps(one, indent=1, ensure_ascii=False), flush=True)
     return 0
 

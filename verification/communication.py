@@ -1,9 +1,9 @@
-"""What a relative error of 1e-6 costs in rounds of d-vectors: the best of every kind of method, and the planner.
+"""The cost of a relative error of 1e-6 in rounds of d-vectors: the best of every kind of method, and the planner.
 
-Settings are those that `python -m verification.choices` has chosen on networks of its own; here they are shown on ten
-others, as is the plan of `hgp.plan`, whose own messages for finding constants are added (floats per edge, divided by
-d). A message of two vectors counts double. The error is looked at by somebody who knows the truth; what `plan.run()`
-sends until its certificate says 1e-6 stands beside it. These plans choose among Neumann, Chebyshev and Tracking.
+The settings of methods were chosen by `python -m verification.choices` on other networks; here they run on ten new
+ones. The cost of `hgp.plan` includes the messages of its measurements (floats per edge, divided by d). A message of two
+vectors counts double. The error is measured against the true hyper-gradient. A second number for plans counts what
+`plan.run()` sends until its certificate is 1e-6. These plans choose among Neumann, Chebyshev and Tracking.
 
 A second table lets the planner choose among more methods, and counts what clients compute: products with Hessians and
 solves per client, and seconds of the simulation.
@@ -42,7 +42,7 @@ FEWER_FLOATS = {"P1": 1.3, "P2": 2.0, "P3": 5.0, "P3, κ = 1000": 5.0}  # times,
 
 
 def verify(run: Run) -> Result:
-    """Three problems that no constant of the planner was chosen on; one of them in a quick run."""
+    """Three problems, one in a quick run. No constant of the planner was chosen on them."""
     rows: list[Row] = []
     lines: list[list[str]] = []
     facts: dict[str, float] = {}

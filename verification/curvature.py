@@ -1,4 +1,4 @@
-"""Local curvature: the spectrum that preconditioned tracking sees, exactness, small steps, and where it does not help.
+"""Local curvature: the preconditioned spectrum, exactness, small steps, and where local solves do not help.
 
 Each statement of docs/theory/curvature.md is searched for violations in random settings: clients that differ little or
 much, convex or not, with condition numbers up to 1e4.
@@ -80,7 +80,7 @@ def spectrum(H: np.ndarray, delta: float) -> tuple[float, float, float]:
 
 
 def outside(low: float, high: float, interval: tuple[float, float], scale: float) -> float:
-    """How far [low, high] reaches out of the interval, beyond rounding; at most 0 if it does not."""
+    """By how much [low, high] exceeds the interval, beyond rounding; at most 0 if it does not."""
     return max(interval[0] - low, high - interval[1]) - ROUNDING * scale
 
 

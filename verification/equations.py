@@ -1,4 +1,4 @@
-"""Mathematics of the report, drawn by the browser itself: LaTeX here, MathML in the report.
+"""The equations of the report: LaTeX here, MathML in the report, which the browser draws.
 
 A long equation has several parts; a line may end between two of them.
 """

@@ -1,7 +1,7 @@
-"""Costs and derivatives of the built-in problems in 80 decimal digits, written anew from their formulas.
+"""Costs and derivatives of the built-in problems in 80 decimal digits, implemented independently from their formulas.
 
-Data, x and λ are taken as the floating-point numbers that they are; nothing of the library's evaluation is used, only
-its arrays. Arrays of Decimals are NumPy's with dtype object.
+Data, x and λ count as exact. Of the library, only the arrays of the problems are used, none of its evaluation. Arrays
+of Decimals are NumPy's with dtype object.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NEWTON = 40  # steps to the inner solution, at most
 
 @dataclass(frozen=True)
 class Exact:
-    """Everything at one point; arrays of Decimals with the shapes of the library's answers."""
+    """All costs and derivatives at one point, as arrays of Decimals with the library's shapes."""
 
     inner_cost: np.ndarray
     inner_grad: np.ndarray
@@ -52,8 +52,8 @@ def at_solution(problem: Any, x: Any, lam: Any) -> Exact:
         rows = decimals(x)
         row = mean(rows)
         for _ in range(NEWTON):
-            there = exact(problem, np.tile(row, (len(rows), 1)), lam)
-            step = solve(mean(there.H), mean(there.inner_grad))
+            point = exact(problem, np.tile(row, (len(rows), 1)), lam)
+            step = solve(mean(point.H), mean(point.inner_grad))
             row = row - step
             if max(abs(s) for s in step) < Decimal(10) ** (8 - DIGITS) * (1 + max(abs(v) for v in row)):
                 return exact(problem, np.tile(row, (len(rows), 1)), lam)
@@ -61,7 +61,7 @@ def at_solution(problem: Any, x: Any, lam: Any) -> Exact:
 
 
 def decimals(a: Any) -> np.ndarray:
-    """The very numbers of an array, as Decimals."""
+    """The numbers of an array as Decimals, without rounding."""
     host = a if isinstance(a, np.ndarray) and a.dtype == object else to_host(a)
     flat = [v if isinstance(v, Decimal) else Decimal(float(v)) for v in host.ravel()]
     return np.array(flat, dtype=object).reshape(host.shape)
@@ -74,7 +74,7 @@ def norms(a: np.ndarray) -> np.ndarray:
 
 
 def mean(a: np.ndarray) -> np.ndarray:
-    """Of the rows."""
+    """The mean of the rows."""
     return a.sum(axis=0) / Decimal(len(a))
 
 

@@ -1,4 +1,4 @@
-"""HGP with explicit block matrices, without guard: for runs that diverge and for what the proofs take apart.
+"""HGP with explicit block matrices and no divergence check, for runs that diverge and for the parts of the proofs.
 
 ū = K u,  w += η ū,  u ← (D − ηH) ū,   v = ∂_λ f − J w,   D = I, or diag(ω) where mass is conserved.
 """

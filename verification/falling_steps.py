@@ -1,4 +1,4 @@
-"""S that falls from call to call: bounds A, B, D and E with any S_m, the slope of the derivation, and what it saves."""
+"""S that falls from call to call: bounds A, B, D and E for any S_m, the derived slope, and the rounds that it saves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WITHIN, ROUNDS = 1.10, 0.60
 
 
 def verify(run: Run) -> Result:
-    """Nine settings on ten networks each: error and rounds against S_0 throughout."""
+    """Nine settings on ten networks each: error and rounds, compared with a constant S_0."""
     cases = [logistic(3, 5, seed=run.seed, rate=0.1), quadratic(5, 6, seed=run.seed), logistic(10, 5, seed=run.seed)]
     rows: list[Row] = []
     lines = []
@@ -45,7 +45,7 @@ def verify(run: Run) -> Result:
 
 
 def networks(case: Case, run: Run, count: int = 10) -> list[hgp.networks.Network]:
-    """Networks of their own for this file."""
+    """Networks that only this file uses."""
     return [hgp.networks.RandomDirected(case.n, seed=s) for s in run.seeds(count, stream=41)]
 
 
@@ -69,7 +69,7 @@ def compare(case: Case, S: int, M: int, run: Run) -> tuple[float, float]:
 
 
 def bounds_rows(case: Case, run: Run) -> list[Row]:
-    """A, B, and with instances D and E, for steps that fall and for steps without any order."""
+    """A, B, and with instances D and E, for falling and for arbitrary numbers of steps."""
     rows: list[Row] = []
     wild = tuple(run.rng(42).integers(1, 9, 30).tolist())
     for words, steps in (("falling", hgp.falling_steps(8, 30)), ("any", wild)):
@@ -104,7 +104,7 @@ def sampled_rows(case: Case, avg: hgp.PushSum, K: np.ndarray, setting: str, run:
 
 
 def slope_rows(run: Run) -> list[Row]:
-    """With γ_m = C τ^{S_m} the line of the docstring is cheaper than random schedules with the same bound A."""
+    """With γ_m = C τ^{S_m} the line of `falling_steps` is cheaper than random schedules with the same bound A."""
     rng, rows = run.rng(44), []
     for rho, tau, M in ((0.9, 0.6, 40), (0.8, 0.3, 30), (0.97, 0.8, 150)):
         m = np.arange(M)

@@ -1,8 +1,8 @@
 """Fewer messages in random settings, and on breast cancer: the hyper-gradient, the inner problem, the outer loop.
 
-The planner is compared with itself without trees and local solves, "today's planner" below, in combinations of problem,
-network and target on which none of its constants was chosen. Breast cancer is split over 8 clients with an L2 rate of
-0.01 per coordinate. A message of two vectors counts double, and the measurements of plans are included.
+The planner is compared with a planner without trees and local solves, called "today's planner" below, in combinations
+of problem, network and target on which none of its constants was chosen. Breast cancer is split over 8 clients with an
+L2 rate of 0.01 per coordinate. A message of two vectors counts double, and the measurements of plans are included.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def random_combinations(run: Run) -> tuple[list[Row], list[Table]]:
     most = float(np.max(ratios["default"]))
     rows = [verdict_row("planner", f"{count} random combinations: the most floats over today's", most, MORE, form=GOAL)]
     lines = [
-        (name, *(f"{value:.3f}" for value in spread(ratios[name])),
+        (name, *(f"{value:.3f}" for value in extent(ratios[name])),
          str(missed[name]), ", ".join(f"{chosen[name].count(m)} × {m}" for m in sorted(set(chosen[name]))))
         for name in PLANS
     ]  # fmt: skip
@@ -77,8 +77,8 @@ def combination(run: Run, k: int) -> tuple[Case, hgp.networks.Network, float]:
     return case, drawn_network(n, rng)[0], float(10 ** rng.uniform(-8, -2))
 
 
-def spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """The least, the median and the most of numbers that may be ∞, which quantiles would turn into NaN."""
+def extent(values: Sequence[float]) -> tuple[float, float, float]:
+    """Minimum, median and maximum of numbers that may be ∞ (NumPy's quantiles would give NaN)."""
     return float(np.min(values)), float(np.median(values)), float(np.max(values))
 
 
@@ -111,7 +111,7 @@ def one_point(run: Run, case: Case) -> tuple[list[Row], Table]:
             found.setdefault(f"vectors per link, {name}", []).append(floats / links / d)
         found.setdefault("vectors per link, PreconditionedTracking(), S = 1", []).append(2.0 * calls(case, net))
         found.setdefault("iterations, NewtonTracking", []).append(trained(case, net))
-    lines = [(name, *(f"{value:.0f}" for value in spread(values))) for name, values in found.items()]
+    lines = [(name, *(f"{value:.0f}" for value in extent(values))) for name, values in found.items()]
     rows = [
         verdict_row("breast cancer", f"{name}, the most of {len(values)} networks", max(values), bound, form=GOAL)
         for (name, values), bound in zip(found.items(), (np.inf, VECTORS, VECTORS, VECTORS, ITERATIONS), strict=True)
@@ -152,7 +152,7 @@ def trained(case: Case, net: hgp.networks.Network) -> float:
 
 
 def _first_below(errors: Sequence[float]) -> float:
-    """The number of the first entry from which on all are at most TARGET; ∞ if there is none."""
+    """The number of the first entry from which all are at most TARGET; ∞ if there is none."""
     above = np.flatnonzero(~(np.array(errors) <= TARGET))
     first = int(above[-1]) + 1 if above.size else 0
     return first + 1.0 if first < len(errors) else np.inf

@@ -46,7 +46,7 @@ def work(name: str, run: Run, numbers: Sequence[int] = ()) -> Done:
 
 
 def finished(names: Sequence[str], run: Run, numbers: Sequence[int], jobs: int) -> Generator[Done, None, None]:
-    """Statements as they finish; to be closed, which ends those that are still running."""
+    """The statements as they finish. Closing the iterator ends those that are still running."""
     ordered = sorted(names, key=lambda n: SLOWEST_FIRST.index(n) if n in SLOWEST_FIRST else len(SLOWEST_FIRST))
     if jobs <= 1 or len(names) == 1:
         for name in ordered:

@@ -1,8 +1,8 @@
-"""Rounds that no method can save whose clients send combinations of what they hold: D (ln(1/ε)/ln(1/q) − 2).
+"""A lower bound on the rounds of all methods that send linear combinations: D (ln(1/ε)/ln(1/q) − 2).
 
-Two clients at distance D hold the two halves of Nesterov's tridiagonal matrix (docs/theory/messages.md). Methods are
-run on it over a directed ring, their errors are compared with the bound after every iteration, and rounds for 1e-6
-are given in multiples of the bound. A search over random digraphs takes the best vector that any method could hold.
+Two clients at distance D hold the two halves of Nesterov's tridiagonal matrix (docs/theory/messages.md). Methods run
+on it over a directed ring. Their errors are compared with the bound after every iteration, and their rounds to 1e-6 are
+given in multiples of the bound. In random digraphs it is compared with the best vector that any method can reach.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CLIENTS = 6
 
 
 def verify(run: Run) -> Result:
-    """No error below the bound, and how far methods and plans are above it."""
+    """No error is below the bound; by which factor methods and plans exceed it."""
     settings, rng = run.pick(5000, 50), run.rng(74)
     worst = np.array([excess(rng) for _ in range(settings)])
     found = f"{settings} random graphs, κ and R, the best vector a client can hold: violations"

@@ -72,7 +72,7 @@ def forward(
     factor: Sequence[float],
     shared: bool,
 ) -> float:
-    """E‖v − d‖² by the joint second moments of (u, v − d) run forward; shares no step with `mean_square_error`.
+    """E‖v − d‖² by the joint second moments of (u, v − d) run forward; independent of `mean_square_error`.
 
     With U = Θ̂ E[uuᵀ] Θ̂ᵀ, R = E[(v − d)uᵀ] Θ̂ᵀ and e = v − d:
     E[e'e'ᵀ] = E[eeᵀ] − η(R Jᵀ + J Rᵀ) + η²(J U Jᵀ + cov_J),  E[e'u'ᵀ] = (R − ηJU)(I − ηH)ᵀ + η² cov_JH (one sample).

@@ -30,7 +30,7 @@ def settings(run: Run) -> list[dict[str, object]]:
 
 
 def verify(run: Run) -> Result:
-    """Coverage on logistic regression, and on samples made to come close to the bound."""
+    """Coverage on logistic regression, and on samples constructed to come close to the bound."""
     rows: list[Row] = []
     drawn: dict[str, dict[str, np.ndarray]] = {}
     runs = run.pick(400, 100)

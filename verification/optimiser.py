@@ -1,4 +1,4 @@
-"""Search for violations by optimisation: problems and matrices are moved so as to push bound/error down.
+"""Search for violations by optimisation: problems and matrices are varied to make bound/error small.
 
 Nelder–Mead from the best of many random starts, on the logarithm of bound/error after a few iterations with two or
 three clients: Hessians (eigenvalues and rotations), Jacobians, gradients, averaging matrices and η are all free.
@@ -59,7 +59,7 @@ class Shape:
         return n * d * (d + 1) // 2 + n * d + n * d + M * n * n + 1
 
     def start(self, rng: np.random.Generator) -> np.ndarray:
-        """Random numbers to start from, the averaging anywhere between wild and nearly exact."""
+        """A random start; the averaging is anything from very inexact to nearly exact."""
         p = rng.normal(size=self.parameters)
         p[-1 - self.M * self.n**2 : -1] *= 10 ** rng.uniform(-4, 0)
         if self.floor < 1e-3:  # factors of unlike size: conditioning up to 1/floor
@@ -151,13 +151,13 @@ def inexact_pairs(p: np.ndarray) -> list[Pair]:
     return [(error, bound)] if error > ABOVE_ROUNDING * float(np.linalg.norm(here)) else []
 
 
-def pushed(
+def minimised(
     objective: Callable[[np.ndarray], list[Pair]],
     start: Callable[[np.random.Generator], np.ndarray],
     rng: np.random.Generator,
     run: Run,
 ) -> Pair:
-    """The pair with the smallest ratio that the optimiser reached."""
+    """The pair (error, bound) with the smallest ratio that the optimiser found."""
     best: list[Pair] = []
 
     def ratio(p: np.ndarray) -> float:
@@ -187,10 +187,10 @@ def verify(run: Run) -> Result:
         for j, name in enumerate(names):
             if name == "Chebyshev" and (shape.d == 1 or shape is extreme):
                 continue
-            error, bound = pushed(partial(pairs, shape, name), shape.start, run.rng(200, k, j), run)
+            error, bound = minimised(partial(pairs, shape, name), shape.start, run.rng(200, k, j), run)
             rows.append(verdict_row(name, shape.description, error, bound))
             facts[f"{name}: smallest ratio"] = min(facts.get(f"{name}: smallest ratio", np.inf), bound / error)
-    error, bound = pushed(inexact_pairs, lambda rng: rng.normal(size=16), run.rng(200, 99), run)
+    error, bound = minimised(inexact_pairs, lambda rng: rng.normal(size=16), run.rng(200, 99), run)
     rows.append(verdict_row("2*", "optimised, n=2, d=1, derivatives affine in x", error, bound))
     facts["2*: smallest ratio"] = bound / error
     cells = [(name.removesuffix(": smallest ratio"), f"{value:.6f}") for name, value in facts.items()]

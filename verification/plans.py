@@ -1,9 +1,9 @@
-"""`hgp.plan` in random settings: `plan.run()` reaches its target, or says that it does not.
+"""`hgp.plan` in random settings: `plan.run()` reaches its target, or warns that it did not.
 
-n from 1 to 20, d from 1 to 50, condition numbers to 1e4, clients alike to unlike and some of them not convex, networks
-from sparse to complete, targets from 1e-2 to 1e-9 of the hyper-gradient, absolute ones, and budgets of floats. A plan
-that claims `met` must be within its bound of the truth, and the bound within the target; one that does not must warn. A
-plan with a budget must not claim anything that is not so.
+n from 1 to 20, d from 1 to 50, condition numbers to 1e4, clients from similar to different, some of them not convex,
+networks from sparse to complete, targets from 1e-2 to 1e-9 of the hyper-gradient, absolute ones, and budgets of floats.
+If a plan reports `met`, its error must be at most its bound, and the bound at most the target. Otherwise it must warn.
+A plan with a budget must not make a false claim either.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROUNDING = 1e-9  # relative, on the comparison of the error with its bound
 
 @dataclass(frozen=True)
 class Attempt:
-    """A setting and what came of it."""
+    """A setting and its result."""
 
     description: str
     kind: str  # "relative", "absolute" or "budget"
@@ -34,11 +34,11 @@ class Attempt:
     error: float  # in the units of the target
     bound: float
     target: float
-    said: str  # what was warned or refused
+    said: str  # the warning or the error
 
 
 def verify(run: Run) -> Result:
-    """Rows for every kind of target: no false claim, nothing silent, most of them reached."""
+    """Rows for every kind of target: no false claim, no missed target without a warning, most targets reached."""
     count = run.sized(200, 30, 12)
     attempts = [random_plan(run.rng(400, k), k) for k in range(count)]
     rows: list[Row] = []
@@ -64,7 +64,7 @@ def verify(run: Run) -> Result:
 
 
 def random_plan(rng: np.random.Generator, index: int) -> Attempt:
-    """Plan number `index`, carried out."""
+    """Make and run plan number `index`."""
     n = int(rng.integers(2, 21)) if index % 10 else 1
     d = int(rng.integers(1, 51))
     condition = float(10 ** rng.uniform(0, 4))
@@ -78,7 +78,7 @@ def random_plan(rng: np.random.Generator, index: int) -> Attempt:
 
 
 def drawn_network(n: int, rng: np.random.Generator) -> tuple[hgp.networks.Network, str]:
-    """A network from sparse to complete, that repeats or does not."""
+    """A network from sparse to complete, periodic or not."""
     seed, choice = int(rng.integers(2**31)), int(rng.integers(5))
     if n == 1:
         return hgp.networks.SelfLoops(1), "alone"

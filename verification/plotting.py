@@ -49,7 +49,7 @@ def picture(figure: Figure, name: str, title: str, caption: str) -> Picture:
 
 
 def reference_line(axes: Any, y: float, text: str) -> None:
-    """A thin horizontal line with a word above its right end."""
+    """A thin horizontal line with a label above its right end."""
     axes.axhline(y, color=GREY, linewidth=0.8)
     axes.annotate(text, (1, y), xycoords=("axes fraction", "data"), xytext=(-2, 2), textcoords="offset points",
                   ha="right", va="bottom", fontsize=7, color=GREY)  # fmt: skip

@@ -32,7 +32,7 @@ class Trial:
 
 
 def shown(method: Method) -> str:
-    """A method with few digits."""
+    """A method as text with few digits."""
     if isinstance(method, Refined):
         return f"{shown(method.method)} × {method.cycles} (restarts {method.steps})"
     if isinstance(method, Chebyshev):
@@ -41,7 +41,7 @@ def shown(method: Method) -> str:
 
 
 def vectors(method: Method) -> int:
-    """How many d-vectors a message carries."""
+    """The number of d-vectors in a message."""
     return 2 if isinstance(method, Tracking) else 1
 
 
@@ -82,7 +82,7 @@ def cycle_steps(S: int, M: int, cycles: int) -> tuple[int, ...]:
 
 
 def grid(name: str, case: Case) -> list[Trial]:
-    """Settings of every method, around what each problem may need."""
+    """A grid of settings for every method and this problem."""
     by_client, mean = np.linalg.eigvalsh(case.H), np.linalg.eigvalsh(case.H.mean(axis=0))
     L = float(by_client.max())
     S_range = {"P1": range(8, 21, 2), "P2": range(18, 39, 4), "P3": range(8, 17, 2)}[name]

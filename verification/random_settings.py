@@ -42,7 +42,7 @@ class Setting:
 
 
 def draw(rng: np.random.Generator, index: int) -> Setting:
-    """Setting number `index`: kinds of networks and problems take turns, everything else is random."""
+    """Setting number `index`. Kinds of networks and problems alternate, everything else is random."""
     n, d = int(rng.integers(1, 13)), int(rng.integers(1, 11))
     network = NETWORKS[index % len(NETWORKS)]
     kind = PROBLEMS[(index // len(NETWORKS)) % len(PROBLEMS)]
@@ -107,7 +107,7 @@ def draw_exponents(rng: np.random.Generator) -> tuple[int, int, int]:
 def random_quadratic(
     kind: str, n: int, d: int, condition: float, rng: np.random.Generator, exponents: tuple[int, int, int]
 ) -> Case:
-    """Quadratic inner and outer costs; clients alike to unlike; non-convex ones keep a positive definite mean.
+    """Quadratic inner and outer costs of similar or different clients; the mean Hessian is positive definite.
 
     g = ½xᵀAx − bᵀx + λᵀCx and f = ½(x − t)ᵀQ(x − t) + λᵀDx: A and b scale with h, C with j, λ with h/j, Q with f and D
     with f j/h, all by powers of two, so that x does not change.

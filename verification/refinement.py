@@ -1,4 +1,4 @@
-"""`hgp.methods.Refined`: what a cycle leaves of the error, on full batches and on mini-batches."""
+"""`hgp.methods.Refined`: the factor by which a cycle reduces the error, on full batches and on mini-batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GAIN = 100.0  # by which refinement must beat plain mini-batches at the same num
 
 
 def verify(run: Run) -> Result:
-    """Contraction per cycle; mini-batches at equal products."""
+    """Contraction per cycle, and mini-batches at equal numbers of products."""
     rows: list[Row] = []
     lines = []
     for case, S in ((quadratic(10, 10, seed=run.seed, condition=100.0, heterogeneity=0.05), 5), (logistic(3, 5), 5)):
@@ -27,7 +27,7 @@ def verify(run: Run) -> Result:
 
 
 def cycles_rows(case: Case, S: int, run: Run) -> tuple[list[Row], list[str]]:
-    """Every cycle leaves at most a tenth until rounding is near, where the same calls without restarts stop at once."""
+    """Every cycle reduces the error to a tenth until near rounding; without restarts the same calls stop at a floor."""
     cycles, length = 5, 60
     avg = hgp.PushSum(hgp.networks.RandomDirected(case.n, seed=run.seed + 3), S)
     eigenvalues = np.linalg.eigvalsh(case.H)
@@ -48,7 +48,7 @@ def cycles_rows(case: Case, S: int, run: Run) -> tuple[list[Row], list[str]]:
 
 
 def mini_batch_rows(run: Run) -> tuple[list[Row], Table]:
-    """Logistic regression, batches of 20 of 100: products of single instances per client on both sides."""
+    """Logistic regression, batches of 20 of 100: both sides use equally many products of instances per client."""
     case, size, M, N = logistic(3, 5, seed=run.seed), 20, 80, 100
     avg = hgp.PushSum(hgp.networks.RandomDirected(3, seed=run.seed + 4), 30)
     eta, scale = 1 / case.L, float(np.linalg.norm(case.truth))

@@ -88,7 +88,7 @@ def _head(done: Sequence[Done], document: dict[str, Any]) -> Iterator[str]:
 
 
 def _searched(done: Sequence[Done]) -> str:
-    """How much was looked at."""
+    """How many settings were examined."""
     facts = {one.name: one.result.facts for one in done}
     parts = ["Smallest ratio bound/error over all that this run measured"]
     if "search" in facts:

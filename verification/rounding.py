@@ -1,4 +1,4 @@
-"""Certificates, plans and certified steps where sums cancel, judged by 80 exact digits.
+"""Certificates, plans and certified steps where sums cancel, compared with 80 exact digits.
 
 An allowance for rounding must not be relative to the result of a sum: near an optimum of the outer cost ∂_x f is the
 small difference of large terms. Families in which something cancels:
@@ -38,7 +38,7 @@ STEPS = 4  # outer steps of a certified run
 
 @dataclass
 class Tally:
-    """How often something was claimed, and how often the claim was false."""
+    """The number of claims, and of false ones."""
 
     claims: int = 0
     false: int = 0
@@ -53,12 +53,12 @@ class Tally:
 
 @dataclass
 class Tallies:
-    """By what is claimed and where."""
+    """Tallies by kind of claim and family."""
 
     by: dict[tuple[str, str], Tally] = field(default_factory=lambda: defaultdict(Tally))
 
     def rows(self) -> list[Row]:
-        """One for each: false claims against none."""
+        """One row per tally: its number of false claims, which must be 0."""
         return [
             verdict_row("rounding", f"{what}, {where}: false of {tally.claims}", float(tally.false), 0.0)
             for (what, where), tally in self.by.items()
@@ -85,7 +85,7 @@ def verify(run: Run) -> Result:
 
 
 def families(run: Run) -> Iterator[tuple[str, Any, np.ndarray, np.ndarray]]:
-    """(name, problem, x, lam), with rows of x alike."""
+    """(name, problem, x, lam); all rows of x are equal."""
     for dtype in ("float64", "float32"):
         for k, rate in enumerate(RATES[:: run.pick(1, 3)] if dtype == "float64" else RATES[:4]):
             for repeat in range(run.pick(2, 1)):
@@ -101,7 +101,7 @@ def families(run: Run) -> Iterator[tuple[str, Any, np.ndarray, np.ndarray]]:
 
 
 def trained_logistic(rng: np.random.Generator, rate: float, dtype: str) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Equal clients whose validation data are the training data, at the inner solution as floats have it."""
+    """Equal clients whose validation data are the training data, at the rounded inner solution."""
     n, N, d = int(rng.integers(1, 3)), int(rng.integers(8, 25)), int(rng.integers(1, 4))
     X, y = (np.tile(a, (n, *np.ones(a.ndim, int))) for a in (rng.normal(size=(N, d)), rng.integers(0, 2, N) * 1.0))
     problem = hgp.problems.LogisticRegression(*(a.astype(dtype) for a in (X, y, X, y)))
@@ -157,11 +157,11 @@ def inner_solution(A: np.ndarray, b: np.ndarray, C: np.ndarray, lam: np.ndarray)
 def certificates(
     tallies: Tallies, name: str, problem: Any, x: np.ndarray, lam: np.ndarray, rng: np.random.Generator
 ) -> int:
-    """Of runs that ended at w* up to rounding, and a little beside it; how many were refused in words."""
-    n, here, there = len(x), exact(problem, x, lam), at_solution(problem, x, lam)
+    """Certify runs that ended at w* up to rounding, or near it; returns how many raised ValueError."""
+    n, here, solution = len(x), exact(problem, x, lam), at_solution(problem, x, lam)
     H, f_x = (np.mean(np.array(a, dtype=float), axis=0) for a in (here.H, here.f_x))
     w_star = np.linalg.solve(H, f_x)
-    truth, at_x = there.hypergradient(), here.hypergradient()
+    truth, at_x = solution.hypergradient(), here.hypergradient()
     refused = 0
     for off in (0.0, 1e-3):
         w = np.tile(w_star * (1 + off * rng.normal(size=w_star.shape)), (n, 1)).astype(x.dtype)

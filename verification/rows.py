@@ -49,7 +49,7 @@ class Row:
 
     @property
     def failed(self) -> bool:
-        """Whether this row makes the run fail: a corrected statement violated, or an erratum that does not show."""
+        """Whether this row makes the run fail: a violated corrected statement, or an erratum not reproduced."""
         return self.verdict in (VIOLATED, NOT_SHOWN)
 
     def as_json(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def verdict_row(
 
 
 def without_number(statement: str, setting: str, measured: float | None, why: str, *, form: str = CORRECTED) -> Row:
-    """A row of a statement whose condition fails: the condition instead of a number."""
+    """A row of a statement whose condition fails, with the condition in place of a number."""
     needs = "needs " if any(sign in why for sign in "<>=") else ""
     return Row(statement, setting, measured, None, f"{NOT_APPLICABLE}: {needs}{why}", form)
 
@@ -105,6 +105,6 @@ def against(
 
 
 def erratum_row(number: int, setting: str, measured: float, bound: float, shown: bool, note: str) -> Row:
-    """A row of an erratum: what was measured against what the paper's text would give."""
+    """A row of an erratum: the measured number and the one that the paper's text implies."""
     verdict = SHOWN if shown else NOT_SHOWN
     return Row(f"erratum {number}", setting, float(measured), float(bound), verdict, ERRATUM, 0.0, note)

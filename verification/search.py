@@ -47,7 +47,7 @@ class Closest:
     closest: dict[str, tuple[float, float, float, float, str]] = field(default_factory=dict)
 
     def add(self, setting: Setting, error: float, bound: float, rounding: float) -> None:
-        """Keep a measurement; one at the level of rounding counts only if it breaks the bound all the same."""
+        """Add a measurement; one at the level of rounding counts only if it violates the bound."""
         if error <= 10 * rounding and holds(error, bound, rounding):
             return
         ratio = (bound + rounding) / error
@@ -92,7 +92,7 @@ def verify(run: Run) -> Result:
 
 
 def measure(setting: Setting, run: Run, rng: np.random.Generator) -> list[tuple[str, float, float, float]]:
-    """(statement, error, bound, rounding) for everything that applies; of clients and total the closest."""
+    """(statement, error, bound, rounding) for every applicable bound, at the client (or total) where it is tightest."""
     case, M, eta = setting.case, setting.M, setting.eta
     K = matrices_of(setting.avg, M)
     c = case.constants(eta, K, setting.S)
@@ -118,7 +118,7 @@ def measure(setting: Setting, run: Run, rng: np.random.Generator) -> list[tuple[
 def finished_run(
     setting: Setting, c: Constants, est: hgp.Estimate | Finished, errors: np.ndarray
 ) -> list[tuple[str, float, float, float]]:
-    """C1–C4, the identity behind them and, where it is judged, `hgp.certify`.
+    """C1–C4, the identity behind them and, where applicable, `hgp.certify`.
 
     The residual ḡ − H̄w is itself off by the rounding of H̄w, 4 (n + d)√d 2^−52 ‖H‖ ‖w‖, which ᾱ and β carry into v.
     """
@@ -139,14 +139,14 @@ def finished_run(
 
 @dataclass(frozen=True)
 class Finished:
-    """What a certificate needs of a run."""
+    """The fields of an estimate that a certificate needs."""
 
     value: np.ndarray
     w: np.ndarray
 
 
 def estimate(setting: Setting, K: np.ndarray, run: Run) -> hgp.Estimate | Finished:
-    """v and w of the core; of the explicit matrices where the core rightly refuses a diverging run."""
+    """v and w of the core, or of the explicit matrices if the core rightly refuses a diverging run."""
     case = setting.case
     try:
         return case.estimate(setting.avg, run.backend, eta=setting.eta, iterations=setting.M)
@@ -166,7 +166,7 @@ def closest(errors: np.ndarray, total: float, per_client: np.ndarray | None) -> 
 def inexact_point(
     setting: Setting, K: np.ndarray, run: Run, rng: np.random.Generator
 ) -> list[tuple[str, float, float, float]]:
-    """2* at a point beside the solution, where Lipschitz constants are known."""
+    """2* at a point near the solution, where Lipschitz constants are known."""
     case = setting.case
     kind = case.name.split()[0]
     if kind not in ("quadratic", "non-convex", "logistic"):
@@ -192,7 +192,7 @@ def inexact_point(
 def sampled(
     setting: Setting, K: np.ndarray, c: Constants, rng: np.random.Generator
 ) -> list[tuple[str, float, float, float]]:
-    """D and E with instances scattered around the quadratic's derivatives; one batch for both every other time."""
+    """D and E with instances scattered around the quadratic's derivatives; every second setting shares one batch."""
     case, eta = setting.case, setting.eta
     n, d = case.f_x.shape
     if n * d > 40:

@@ -1,8 +1,7 @@
 """Search for violations with every method: bound F, C1–C4 and `hgp.certify` in random settings over the whole range.
 
-Problems and networks are those of `search`; methods take turns, S is constant, falls or has no order, intervals and
-step sizes are drawn from sensible to careless. A run that the library refuses as diverged is no violation, but
-counted.
+Problems and networks are those of `search`; methods alternate, S is constant, falling or arbitrary, and intervals
+and step sizes range from good to bad. A run that the library refuses as diverged is counted, but no violation.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def summary(count: int, statements: dict[str, Closest], refused: dict[str, int])
 
 
 def measure(setting: Setting, name: str, rng: np.random.Generator, run: Run) -> list[tuple[str, float, float, float]]:
-    """(statement, error, bound, rounding) of one run, of clients and total the closest."""
+    """(statement, error, bound, rounding) of one run, at the client (or total) where the bound is tightest."""
     case, M = setting.case, setting.M
     mean = np.linalg.eigvalsh(case.H.mean(axis=0))
     if not mean[0] > 0:
@@ -86,7 +85,7 @@ def measure(setting: Setting, name: str, rng: np.random.Generator, run: Run) -> 
 
 
 def schedule(S: int, M: int, rng: np.random.Generator) -> int | tuple[int, ...]:
-    """S throughout, falling, or without any order."""
+    """S constant, falling or arbitrary."""
     kind = int(rng.integers(3))
     if kind == 0:
         return S

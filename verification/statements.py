@@ -1,4 +1,4 @@
-"""The statements, in a line or two each, for the head of the report; mathematics is LaTeX between dollar signs."""
+"""The statements in one or two lines each, for the start of the report, with LaTeX between dollar signs."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def text(done: Sequence[Done]) -> str:
-    """All rows, grouped by statement, and what an erratum says under its row."""
+    """All rows, grouped by statement; errata with their text below the row."""
     lines = [_line(HEAD), _line(tuple("─" * w for w in (*WIDTHS, 20)))]
     for one in done:
         lines.append(f"\n{one.title}  ({one.seconds:.1f} CPU s)")
@@ -63,7 +63,7 @@ def short(verdict: str) -> str:
 
 
 def document(done: Sequence[Done], run: Run, seconds: float, failed: bool) -> dict[str, Any]:
-    """What the JSON file holds."""
+    """The contents of the JSON file."""
     return {
         "passed": not failed,
         "settings": {"seed": run.seed, "quick": run.quick, "backend": run.backend},

@@ -1,4 +1,4 @@
-"""Theorem 1 as printed: where its conditions hold, where they fail, and where they hold and the theorem does not."""
+"""Theorem 1 as printed: where its conditions hold, where they fail, and where they hold but the theorem is false."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three problems on which the price of a hyper-gradient is measured, and their networks.
+"""Three problems for measuring the cost of a hyper-gradient, and their networks.
 
 P1  logistic regression, n = 3, d = 5, 100 instances, λ ~ U[.05, .2], RandomDirected(.4, .8)
 P2  quadratic, n = 10, d = 8, every client's spectrum from .05 to 1, RandomDirected(.1, .3)

@@ -1,7 +1,7 @@
 """Tightness: bound / error over problems, network seeds, steps S and iterations m.
 
-How tight a bound is depends on the problem; medians are taken over several, and the range of their own medians is shown
-beside. At the last iteration, where only the floor is left, bounds are looser than on the way there.
+The tightness of a bound depends on the problem. Medians are taken over several problems, and shown with the range of
+the medians of single problems. Bounds are loosest at the last iteration, where only the floor is left.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def facts(pooled: dict[str, dict[str, np.ndarray]]) -> dict[str, float]:
 
 
 def all_m(pooled: dict[str, dict[str, np.ndarray]]) -> Table:
-    """Median (largest) over everything."""
+    """Median (largest) ratio over all problems, runs and m."""
     rows = []
     for name in BOUNDS:
         values = [ratios[name] for ratios in pooled.values()]

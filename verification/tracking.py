@@ -1,4 +1,4 @@
-"""`hgp.methods.Tracking`: its rate against the period map, no floor, its safe step, and instability that is said."""
+"""`hgp.methods.Tracking`: its rate against the period map, no floor, its safe step, and detection of instability."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLOSE = 4e-3  # between measured and predicted factor a call
 
 
 def verify(run: Run) -> Result:
-    """Rates over graphs that repeat; the floor that is not there; safe and unsafe steps."""
+    """Rates over periodic graphs, the absence of a floor, safe and unsafe steps."""
     rows: list[Row] = []
     lines = []
     for label, net in list(repeating(run).items())[: run.pick(None, 2)]:
@@ -114,7 +114,7 @@ def safe_rows(label: str, net: hgp.networks.Network, run: Run) -> tuple[list[Row
 
 
 def floor_rows(run: Run) -> list[Row]:
-    """One step a call: gradient tracking ends at rounding, Algorithm 2 at a hundredth or worse; C holds for it."""
+    """One step per call: tracking reaches rounding, where C holds; Algorithm 2 stops at a hundredth or worse."""
     rows = []
     cases = {"logistic": logistic(3, 5, seed=run.seed), "non-convex": some_case(5, run, "non-convex")}
     for label, case in cases.items():

@@ -1,4 +1,4 @@
-"""Links that lose and delay: robust Push-Sum, hyper-gradients over it, and which statements survive."""
+"""Links that lose and delay messages: robust Push-Sum, hyper-gradients over it, and the statements that still hold."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from verification.run import Result, Run
 
 TITLE = "Unreliable links: running sums, bounds A and B, certificates"
 NETWORKS = ("RandomDirected", "Schedule", "OnePeerExponential", "RandomOut", "StaticUndirected")
-LINKS = ((0.1, 0), (0.1, 5))  # loss and delay of what must come near
-MEAN, TRUTH, PLAIN = 1e-13, 1e-8, 1e-2  # how near averages and hyper-gradients come; how far plain averages stay
+LINKS = ((0.1, 0), (0.1, 5))  # loss and delay of the links over which robust Push-Sum must converge
+MEAN, TRUTH, PLAIN = 1e-13, 1e-8, 1e-2  # limits on errors of averages and hyper-gradients; PLAIN from below
 STEPS = 400
 
 
 def verify(run: Run) -> Result:
     """Averages, hyper-gradients, augmented matrices, and A, B, C3, C4 over random settings."""
-    with warnings.catch_warnings():  # that plain messages lose mass, and that short runs are short, is known here
+    with warnings.catch_warnings():  # plain messages lose mass, and short runs do not converge
         warnings.filterwarnings("ignore", "PushSum over .* loses mass|.* not jointly strongly connected|not converged")
         return _verify(run)
 
@@ -49,7 +49,7 @@ def _verify(run: Run) -> Result:
 
 
 def averages(run: Run) -> Iterator[Row]:
-    """How far averages are from the mean after many steps: with running sums, and plain for comparison."""
+    """Errors of averages after many steps, with running sums and with plain messages."""
     u = run.rng(1).normal(size=(10, 5))
     for loss, delay in LINKS:
         for name in ("RandomDirected", "RandomOut"):
@@ -64,7 +64,7 @@ def averages(run: Run) -> Iterator[Row]:
 
 
 def hypergradients(run: Run) -> Iterator[Row]:
-    """Relative errors of HGP and of gradient tracking, which needs one step a call."""
+    """Relative errors of HGP, and of gradient tracking with one step per call."""
     cases = (quadratic(5, 5, seed=run.seed), logistic(3, 5, seed=run.seed, instances=40))
     for case in run.pick(cases, cases[:1]):
         scale = float(np.linalg.norm(case.truth))
@@ -135,7 +135,7 @@ def bounds_of(setting: Links, run: Run) -> tuple[Row, Row]:
 
 
 def matrices_row(setting: Links) -> Row:
-    """The matrices of two calls against blocks of augmented ones."""
+    """The matrices of two calls, compared with blocks of augmented matrices."""
     calls, S = 2, min(setting.S, 6)
     P, _ = hgp.RobustPushSum(setting.net, S).connect().matrices(S, calls)
     explicit = [hgp.exact.mixing_product(setting.net, S, call, robust=True) for call in range(calls)]
@@ -144,7 +144,7 @@ def matrices_row(setting: Links) -> Row:
 
 
 def certificate_row(setting: Links, run: Run) -> Row:
-    """The bound that clients find themselves, at the client where it is closest."""
+    """The clients' own bound, at the client where it is tightest."""
     case, avg = setting.case, hgp.RobustPushSum(setting.net, setting.S)
     est = case.estimate(avg, eta=0.5 / case.L, iterations=setting.M)
     known = float(np.linalg.eigvalsh(case.H.mean(axis=0))[0]) * (1 - 1e-9)

@@ -1,1 +1,1 @@
-"""The same work written plainly in other libraries."""
+"""The same computations, written plainly with other libraries."""

@@ -36,7 +36,7 @@ def push_sum(key: Any, rates: Any, u: Any, steps: int) -> Any:
 def hypergradient(
     key: Any, data: tuple[Any, ...], x: Any, lam: Any, *, steps: int, iterations: int, history: bool, eta: float = 1.0
 ) -> tuple[Any, Any]:
-    """Algorithm 2 for one seed: v, and v^(1) .. v^(M) where asked for."""
+    """Algorithm 2 for one seed: v, and v^(1) .. v^(M) on request."""
     X, y, X_val, y_val = data
     n = x.shape[0]
     key, one = jax.random.split(key)
@@ -66,7 +66,7 @@ def compiled(data: tuple[np.ndarray, ...], x: np.ndarray, lam: np.ndarray, seeds
 
 
 def hvp(data: tuple[np.ndarray, ...], x: np.ndarray, lam: np.ndarray) -> Any:
-    """u ↦ ∂²_x g u for all clients, jitted; the point is kept."""
+    """u ↦ ∂²_x g u for all clients, jitted; the linearization is stored."""
     X, y = (jnp.asarray(a) for a in data[:2])
     gradient = jax.vmap(jax.grad(inner), in_axes=(0, 0, 0, 0))
     _, along = jax.linearize(lambda point: gradient(point, jnp.asarray(lam), X, y), jnp.asarray(x))

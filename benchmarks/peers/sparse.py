@@ -34,7 +34,7 @@ def torch_product(graph: Csr, z: np.ndarray) -> Callable[[], Any]:
 
 
 def successive(matrices: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Push-Sum with one dense product a step, weights alongside."""
+    """Push-Sum with one dense product per step, for vectors and weights."""
     omega = np.ones(len(u), dtype=u.dtype)
     for W in matrices.astype(u.dtype):
         u, omega = W @ u, W @ omega

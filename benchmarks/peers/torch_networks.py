@@ -1,4 +1,4 @@
-"""Gradients and second derivatives of a masked network as one writes them in PyTorch: a loop over clients, or vmap.
+"""Gradients and second derivatives of a masked network, as written in PyTorch: a loop over clients, or vmap.
 
 g_i = CE(C softmax(λ_i) ∘ z(x_i), y_i),  mean over the client's mini-batch
 """
@@ -17,7 +17,7 @@ Arrays = list[torch.Tensor]
 
 
 def personalization_network(classes: int) -> nn.Sequential:
-    """The paper's network of PyTorch's modules."""
+    """The paper's network as PyTorch modules."""
     return nn.Sequential(
         nn.Conv2d(1, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(1024, 2048), nn.ReLU(), nn.Linear(2048, classes),
@@ -34,7 +34,7 @@ class Clients:
         self.lam, self.X, self.y = torch.from_numpy(lam), torch.from_numpy(X), torch.from_numpy(y)
 
     def tensors(self, row: np.ndarray) -> Arrays:
-        """A row of parameters as tensors of their own, with gradients."""
+        """A row of parameters as separate tensors that require gradients."""
         parts = torch.split(torch.from_numpy(row.copy()), [shape.numel() for shape in self.shapes])
         return [part.reshape(shape).clone().requires_grad_() for part, shape in zip(parts, self.shapes, strict=True)]
 
@@ -47,7 +47,7 @@ class Clients:
         return [torch.autograd.grad(self.cost(p, *self._of(i)), p) for i, p in enumerate(self.points)]
 
     def graphs(self) -> list[Arrays]:
-        """Gradients that can be differentiated again; λ among what they depend on."""
+        """Gradients that can be differentiated again, also along λ."""
         self.leaves = [lam.clone().requires_grad_() for lam in self.lam]
         return [
             torch.autograd.grad(self.cost(p, self.leaves[i], self.X[i], self.y[i]), p, create_graph=True)

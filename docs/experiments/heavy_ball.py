@@ -1,7 +1,7 @@
 """Polyak's heavy ball for `python -m figures comparison --with docs/experiments/heavy_ball.py`."""
 
 import hgp_ref as hgp
-from figures.experiments.comparison.runs import DIRECTED, Method, pushed
+from figures.experiments.comparison.runs import DIRECTED, Method, over_push_sum
 
 
 class HeavyBall(hgp.methods.Method):
@@ -19,5 +19,5 @@ class HeavyBall(hgp.methods.Method):
         return p, {"residual": r - derivatives.hvp(p), "p": p}
 
 
-run = pushed(lambda case, S: HeavyBall(1 / case.high), steps=int)
+run = over_push_sum(lambda case, S: HeavyBall(1 / case.high), steps=int)
 METHODS = [Method("heavy ball", "Global", DIRECTED, (1, 2, 4, 8, 16, 32), run, "S = {}")]

@@ -8,7 +8,7 @@ messages carry running sums, a share arrives with the first message along its ed
 (`earliest_arrivals`).
 
 What must not change: the counters, and that a receiver adds the shares that arrive at one step in the order in which
-they were sent, by sender within a step. Stepping and composed calls round alike because of it.
+they were sent, by sender within a step. Because of it, stepping and composed calls have the same rounding errors.
 """
 
 from __future__ import annotations

@@ -128,7 +128,9 @@ class Influence(Result):
     def _first(self, count: int, keys: np.ndarray) -> list[Pair]:
         """The pairs with the smallest `keys`."""
         if keys.ndim > 1:
-            raise ValueError(f"choose one of the {len(self.groups)} groups of validation instances first: of(group)")
+            raise ValueError(
+                f"needs predictions for one cost, got {len(self.groups)} groups of validation instances; use of(group)"
+            )
         count, pairs = validation.integer("count", count, 0, len(keys)), self._pairs()
         return [pairs[j] for j in np.argsort(keys, kind="stable")[:count]]
 

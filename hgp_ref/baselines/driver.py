@@ -29,7 +29,7 @@ from hgp_ref.bilevel.loop import apply_projection, check_functions, check_start,
 from hgp_ref.bilevel.settings import copied
 from hgp_ref.bilevel.trajectory import Path, Record
 from hgp_ref.errors import DivergenceError
-from hgp_ref.methods.divergence import GROWTH_LIMIT
+from hgp_ref.methods.divergence import GROWTH_LIMIT, largest_entry
 from hgp_ref.mixing import Channel, Mixer, run_round, start_averaging
 from hgp_ref.networks import Network
 from hgp_ref.problems import MiniBatches, Problem, as_problem
@@ -291,20 +291,19 @@ class GrowthLimits:
 
     def __init__(self, channel: Channel, lam: Array, x: Array) -> None:
         self.channel = channel
-        self.scale = 1.0 + max(self._largest(lam), self._largest(x))
+        self.scale = 1.0 + self._size(lam, x)
         self.cost_scale = 0.0  # 1 + |Σ f| at the first entry
 
     def check(self, k: int, cost: float, lam: Array, x: Array) -> None:
-        size = max(self._largest(lam), self._largest(x))
+        """Check the entry after k outer iterations."""
+        size = self._size(lam, x)
         self.cost_scale = self.cost_scale or 1.0 + abs(cost)
-        if not (
-            abs(cost) <= GROWTH_LIMIT * self.cost_scale and size <= GROWTH_LIMIT * self.scale and np.isfinite(cost)
-        ):
+        bounded = abs(cost) <= GROWTH_LIMIT * self.cost_scale and size <= GROWTH_LIMIT * self.scale
+        if not (bounded and np.isfinite(cost)):
             raise DivergenceError(
                 f"diverged: after {k} outer iterations Σ f is {cost:.3g} and the largest entry of x and λ {size:.3g}; "
                 "take smaller step sizes"
             )
 
-    def _largest(self, a: Array) -> float:
-        xp = array_namespace(a)
-        return float(np.max(self.channel.max_over_clients(xp.max(xp.abs(a), axis=-1))))
+    def _size(self, lam: Array, x: Array) -> float:
+        return max(float(largest_entry(self.channel, a)) for a in (lam, x))

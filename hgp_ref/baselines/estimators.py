@@ -60,11 +60,11 @@ class BilevelPoint:
     @cached_property
     def lin(self) -> FullLinearization:
         """u ↦ H u and u ↦ J u."""
-        return self.problem.linearize(self.x, self.lam, **self._batch)
+        return self.problem.linearize(self.x, self.lam, self.batch)
 
     def inner_grad(self, x: Array) -> Array:
         """∂_x g at another x and the same λ."""
-        return self.problem.inner_grad(x, self.lam, **self._batch)
+        return self.problem.inner_grad(x, self.lam, self.batch)
 
     def hessians(self) -> Array:
         """H_i by products with unit vectors.  # (n, d_x, d_x)"""
@@ -73,7 +73,7 @@ class BilevelPoint:
     def jacobians(self) -> Array:
         """J_i by the problem's closed form, or by products with unit vectors.  # (n, d_lam, d_x)"""
         if self.problem.jacobian is not None:
-            return self.problem.jacobian(self.x, self.lam, **self._batch)
+            return self.problem.jacobian(self.x, self.lam, self.batch)
         return unit_products(self.lin.cross, self.x)
 
     def at(self, x: Array, lam: Array) -> BilevelPoint:
@@ -91,10 +91,6 @@ class BilevelPoint:
             for s, w in zip(t, weight, strict=True)
         ]
         return sum(parts[1:], parts[0])
-
-    @property
-    def _batch(self) -> dict[str, Array]:
-        return {} if self.batch is None else {"batch": self.batch}
 
 
 ENTRIES = 2**23  # numbers in the unit vectors of one product, at most

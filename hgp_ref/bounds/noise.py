@@ -42,8 +42,17 @@ from scipy.linalg import block_diag
 
 from hgp_ref import validation
 from hgp_ref.bounds.constants import ITERATIONS, Constants, SampleConstants, check_iterations, check_samples, geometric
-from hgp_ref.bounds.result import Bound, conditions, finite, first_failure, not_applicable, power_of_two, product
-from hgp_ref.bounds.series import consensus_part, contracting_truncation
+from hgp_ref.bounds.result import (
+    Bound,
+    conditions,
+    finite,
+    first_failure,
+    not_applicable,
+    power_of_two,
+    probability_condition,
+    product,
+)
+from hgp_ref.bounds.series import consensus_part, truncation
 from hgp_ref.validation import Boolean, Choice, Instance, Integer, Number, Positive, checked
 
 
@@ -82,10 +91,10 @@ def minibatch_tail(
     """
     M = check_iterations(c, iterations)
     name = f"D ({form})"
-    failed = first_failure({f"0 < failure < 1 (it is {failure:.3g})": 0 < failure < 1, **conditions(c, "D")})
+    failed = first_failure({**probability_condition(failure), **conditions(c, "D")})
     if failed:
         return not_applicable(name, failed)
-    base = consensus_part(c, M, rho=max(s.rho, c.rho)) + contracting_truncation(c, M)
+    base = consensus_part(c, M, rho=max(s.rho, c.rho)) + truncation(c, M, c.g_bar)
     noise = _noise(c, s, size, failure, M, form, shared, J_norm=c.J_stacked, clients=c.n)
     terms = {"noise": noise, "bias": product(c.beta_norm, base)}
     per_client = np.array(

@@ -71,6 +71,11 @@ def conditions(c: Constants, letter: str) -> dict[str, bool]:
     return needed
 
 
+def probability_condition(failure: float) -> dict[str, bool]:
+    """0 < ϵ < 1, for bounds that may fail."""
+    return {f"0 < failure < 1 (it is {failure:.3g})": 0 < failure < 1}
+
+
 def finite(bound: Bound) -> Bound:
     """`bound`, or "not applicable" if one of its numbers is not finite."""
     numbers = [bound.total if bound.total is not None else 0.0, *bound.terms.values()]

@@ -60,7 +60,7 @@ def contracting_clients(c: Constants, iterations: int | None = None) -> Bound:
     failed = first_failure(conditions(c, "A"))
     if failed:
         return not_applicable("A", failed)
-    consensus, tail = consensus_part(c, M), contracting_truncation(c, M)
+    consensus, tail = consensus_part(c, M), truncation(c, M, c.g_bar)
     terms = {"consensus": product(c.beta_norm, consensus), "truncation": product(c.beta_norm, tail)}
     per_client = np.array([product(b, consensus + tail) for b in c.beta.tolist()])
     return finite(Bound("A", product(c.beta_norm, consensus + tail), per_client, terms=terms))
@@ -75,10 +75,10 @@ def consensus_part(c: Constants, M: int, rho: float | None = None) -> float:
     return product(c.eta, c.G_inf, float(np.nan_to_num(series, nan=math.inf)))
 
 
-def contracting_truncation(c: Constants, M: int) -> float:
-    """ρ̄^M ‖ḡ‖/ᾱ: the error after M iterations with exact averages."""
+def truncation(c: Constants, M: int, size: float) -> float:
+    """ρ̄^M size/ᾱ: the error of w after M iterations with exact averages. The size is ‖ḡ‖, or a₀ for all clients."""
     try:
-        return product(c.rho_bar**M, c.g_bar, 1 / c.alpha_bar)
+        return product(c.rho_bar**M, size, 1 / c.alpha_bar)
     except OverflowError:
         return math.inf
 
@@ -124,7 +124,7 @@ def convex_mean(c: Constants, iterations: int | None = None) -> Bound:
     failed = first_failure(conditions(c, "B"))
     if failed:
         return not_applicable("B", failed)
-    consensus, tail = product(c.eta, averaging_sum(c, M)), convex_truncation(c, M)
+    consensus, tail = product(c.eta, averaging_sum(c, M)), truncation(c, M, c.a0)
     terms = {"consensus": product(c.beta_max, consensus), "truncation": product(c.beta_max, tail)}
     w_error = consensus + tail / np.sqrt(c.n)  # of any client; the tail is the same at every one
     per_client = np.array([product(b, w_error) for b in c.beta.tolist()])
@@ -141,14 +141,6 @@ def averaging_sum(c: Constants, M: int) -> float:
         weights = c.eps_perp[:M] * (1 + c.eta * c.zeta * g[M - 1 - j]) + c.eps_par[:M] * g[M - j]
         F = np.sum(consensus_and_disagreement(c, M, unit)[1] * weights)
     return product(unit, float(np.nan_to_num(F, nan=math.inf)))
-
-
-def convex_truncation(c: Constants, M: int) -> float:
-    """ρ̄^M a₀/ᾱ, for all clients together."""
-    try:
-        return product(c.rho_bar**M, c.a0, 1 / c.alpha_bar)
-    except OverflowError:
-        return math.inf
 
 
 # -------------------------------------------------------------------------- the Chebyshev iteration with exact averages

@@ -99,7 +99,7 @@ def certify(
     Notes
     -----
     Cost: d_x Hessian-vector and d_x cross products over all clients at once, a (d_x, d_x) eigenproblem and
-    8 n d_x (d_x + d_λ) bytes. Matrix-free: n + 24 Hessian-vector products a run, cross products as in
+    8 n d_x (d_x + d_λ) bytes. Matrix-free: n + 24 Hessian-vector products per run, cross products as in
     `MatrixFreePoint`, and about ten arrays (n, d_x).
 
     Examples

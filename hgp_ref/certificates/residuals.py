@@ -40,7 +40,8 @@ from hgp_ref.backend import Array, from_host, host_dtype, host_float64
 from hgp_ref.bounds.residual import c3, c4, distance_to_solution, inexact_terms
 from hgp_ref.certificates.point import Point
 from hgp_ref.methods.spectrum import averaging_rounding
-from hgp_ref.mixing import Averaging, Channel, Traffic, WeightRule
+from hgp_ref.mixing import Averaging, Traffic, WeightRule
+from hgp_ref.mixing.averaging import open_channel
 from hgp_ref.problems.lipschitz import Lipschitz
 
 norms = rounding.norms
@@ -168,10 +169,7 @@ class NetworkReductions:
 
     def __init__(self, avg: Averaging, rounds_used: int, like: Array, max_rounds: int | None = None) -> None:
         self.n, self.like, self.max_rounds = avg.n, like, max_rounds
-        self.channel = avg.connect()
-        if not isinstance(self.channel, Channel):
-            returned = type(self.channel).__name__
-            raise TypeError(f"avg: {type(avg).__name__}.connect() must return a Channel, got {returned}")
+        self.channel = open_channel(avg)
         if self.channel.drops_mass:
             raise ValueError(
                 f"avg must be a RobustPushSum on this network, got {avg!r}: C3 and C4 need all of the clients' sums, "

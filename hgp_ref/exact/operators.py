@@ -71,22 +71,22 @@ def augmented_product(net: Unreliable, first: int, steps: int, robust: bool = Tr
 
 
 def _first_buffer(n: int, q: int, i: int, j: int) -> int:
-    """Where b_ij^0 stands."""
+    """The index of b_ij^0 in the state."""
     return n + (i * (n - 1) + j - (j > i)) * (q + 1)
 
 
 def _link(A: np.ndarray, i: int, j: int, b: int, q: int, share: float, late: int, robust: bool) -> None:
     """Fill in the columns of the pair j → i: buffers b .. b + q, and the share of z_j; `late` is −1 if lost."""
-    goes_to = [b, i, *range(b + 1, b + q)][: q + 1]  # from b^0, b^1, b^2 … b^q
+    target = [b, i, *range(b + 1, b + q)][: q + 1]  # index to which b^0, b^1, b^2 … b^q move
     if share and late < 0:
         A[b, j] += share
     elif share:
-        destination = i if late == 0 else b + late
-        A[destination, j] += share
+        arrival = i if late == 0 else b + late
+        A[arrival, j] += share
         for r in (0, *range(late + 2, q + 1)) if robust else ():
-            goes_to[r] = destination
-    for r, place in enumerate(goes_to):
-        A[place, b + r] += 1.0
+            target[r] = arrival
+    for r, to in enumerate(target):
+        A[to, b + r] += 1.0
 
 
 # ------------------------------------------------------------------------------------------------------- Θ and Push-Sum

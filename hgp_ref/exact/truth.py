@@ -100,7 +100,7 @@ def hypergradient(
     enter(problem, x, lam, ("outer_grad",))
     if method == "stacked":
         require_memory("the stacked system (n d_x, n d_x)", math.prod(x.shape), math.prod(x.shape))
-    at = DenseDerivatives(hessians(problem, x, lam), jacobians(problem, x, lam), *outer_gradients(problem, x, lam))
+    at = _derivatives(problem, x, lam)
     require_positive_definite(at.H.mean(axis=0))
     system = HessianSum(at.H)
     b, b_exponent = scaled(at.f_x)
@@ -111,6 +111,10 @@ def hypergradient(
         return value
     residual = np.ldexp(system.residual(w, b), b_exponent)
     return value, error_estimate(Changes(problem, x, lam, at), at, system, w, w_exponent, residual, value)
+
+
+def _derivatives(problem: Problem, x: Array, lam: Array) -> DenseDerivatives:
+    return DenseDerivatives(hessians(problem, x, lam), jacobians(problem, x, lam), *outer_gradients(problem, x, lam))
 
 
 def _stacked(system: HessianSum, b: np.ndarray, eta: float) -> Pair:
@@ -274,15 +278,13 @@ def client_hypergradient(problem: Problem, x: Array, lam: Array, shared: bool = 
     True
     """
     enter(problem, x, lam, ("outer_grad",))
-    H, J = hessians(problem, x, lam), jacobians(problem, x, lam)  # (n, d_x, d_x), (n, d_lam, d_x)
-    f_x, f_lam = outer_gradients(problem, x, lam)
-    require_positive_definite(H.mean(axis=0))
-    system = HessianSum(H)
-    b, exponent = scaled(f_x)
+    at = _derivatives(problem, x, lam)
+    require_positive_definite(at.H.mean(axis=0))
+    system = HessianSum(at.H)
+    b, exponent = scaled(at.f_x)
     w = _pairs([system.solve(row[None]) for row in b])  # (n, d_x), rows (Σ_k H_k)⁻¹ ∂_x f_i = H̄⁻¹ ∂_x f_i / n
-    if shared:
-        J = np.broadcast_to(J.sum(axis=0), J.shape)  # n J̄
-    return less_products(f_lam, J, w, exponent - system.exponent)
+    J = np.broadcast_to(at.J.sum(axis=0), at.J.shape) if shared else at.J  # n J̄, or J_i
+    return less_products(at.f_lam, J, w, exponent - system.exponent)
 
 
 @computes_on_device
@@ -299,15 +301,15 @@ def local_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
     True
     """
     enter(problem, x, lam, ("outer_grad",))
-    H, J = hessians(problem, x, lam), jacobians(problem, x, lam)
-    f_x, f_lam = outer_gradients(problem, x, lam)
-    for Hessian in H:
-        require_positive_definite(Hessian)
-    value = np.empty_like(f_lam)
-    for i, row in enumerate(f_x):
-        system = HessianSum(H[i : i + 1])
-        b, exponent = scaled(row[None])
-        value[i] = less_products(f_lam[i : i + 1], J[i : i + 1], system.solve(b), exponent - system.exponent)[0]
+    at = _derivatives(problem, x, lam)
+    for H in at.H:
+        require_positive_definite(H)
+    value = np.empty_like(at.f_lam)
+    for i in range(len(value)):
+        own = slice(i, i + 1)
+        system = HessianSum(at.H[own])
+        b, exponent = scaled(at.f_x[own])
+        value[own] = less_products(at.f_lam[own], at.J[own], system.solve(b), exponent - system.exponent)
     return value
 
 

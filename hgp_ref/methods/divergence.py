@@ -6,12 +6,12 @@ import warnings
 
 import numpy as np
 
-from hgp_ref.backend import Array, host_dtype, host_float64
+from hgp_ref.backend import Array, array_namespace, host_dtype, host_float64
 from hgp_ref.errors import ConvergenceWarning, DivergenceError, NonFiniteError, outside
 from hgp_ref.methods.base import Method
 from hgp_ref.methods.spectrum import NOT_FINITE, extremes, range_of_mean, row_norms, start_rows
 from hgp_ref.methods.tracking import innermost
-from hgp_ref.mixing import Mixer
+from hgp_ref.mixing import Channel, Mixer
 from hgp_ref.problems.base import FullProblem
 
 GROWTH_LIMIT = 1e8  # growth from which no run, training or baseline recovers with any correct digit
@@ -19,6 +19,12 @@ CLEAR_GROWTH = 1e3  # growth at the end of a run that no transient of a converge
 SUDDEN = 1e3  # terms that overflow faster than this times the fastest growth so far are NaN for another reason
 LONG = 32  # iterations of a run from which its progress is judged
 ROUNDINGS = 64  # rounding errors of products in the residual at the end
+
+
+def largest_entry(channel: Channel, a: Array) -> np.ndarray:
+    """max |a_ij| over all clients i and entries j of a (..., n, d).  # (...)"""
+    xp = array_namespace(a)
+    return channel.max_over_clients(xp.max(xp.abs(a), axis=-1))
 
 
 class DivergenceMonitor:
@@ -143,24 +149,25 @@ class DivergenceMonitor:
             raise NonFiniteError(NOT_FINITE)
         return spectrum
 
-    def _message(self, m: int, which: np.ndarray, spectrum: tuple[float, float]) -> str:
+    def _message(self, m: int, affected: np.ndarray, spectrum: tuple[float, float]) -> str:
+        """What has grown in the first of the `affected` runs, and the likely cause."""
         with np.errstate(over="ignore", invalid="ignore"):
             ratios = np.atleast_1d(self.norms[-1] / self._first)
-        run = int(np.flatnonzero(np.atleast_1d(which))[0])
+        run = int(np.flatnonzero(np.atleast_1d(affected))[0])
         named = ""
-        if np.ndim(which):
-            one = len(self.mixer.averagings) == 1
-            named = f" for outer cost {run}" if one else f" in run {run}, {self.mixer.averagings[run]!r},"
-        grown = f"after {m} iterations{named} the largest term is {ratios[run]:.2g} times the first; "
+        if np.ndim(affected):
+            outer_costs = len(self.mixer.averagings) == 1  # and not runs
+            named = f" for outer cost {run}" if outer_costs else f" in run {run}, {self.mixer.averagings[run]!r},"
+        growth = f"after {m} iterations{named} the largest term is {ratios[run]:.2g} times the first; "
         low, high = spectrum
         eta = getattr(self.method, "eta", None)
         if eta is None:
             where = f"{self.method!r}, where the spectrum of the mean Hessian is [{low:.4g}, {high:.4g}]"
             remedy = innermost(self.method).remedy
-            return grown + where + (f": {remedy}" if remedy else "")
+            return growth + where + (f": {remedy}" if remedy else "")
         strongest = high if abs(high) >= abs(low) else low
         product = f"eta={eta:g} gives eta * lambda_max = {eta * strongest:.4g} (of the mean Hessian), "
-        return grown + product + self._cause(eta, low, high, run)
+        return growth + product + self._cause(eta, low, high, run)
 
     def _cause(self, eta: float, low: float, high: float, run: int) -> str:
         if eta * high >= 2:
@@ -180,5 +187,7 @@ class DivergenceMonitor:
         top = self.mixer.channel.max_over_clients(np.stack([-lows, highs]))
         low, high = float(-top[0]), float(top[1])
         if eta * high >= 2:
-            return f"{eta * high:.4g} for a single client, which inexact averages feed back; use more steps a call"
-        return f"some client's inner cost is not convex (eigenvalue {low:.3g})" if low < 0 else "not of all terms"
+            return f"{eta * high:.4g} for a single client, which inexact averages feed back; use more steps per call"
+        if low < 0:
+            return f"some client's inner cost is not convex (eigenvalue {low:.3g})"
+        return "no client's Hessian explains the growth: check it by hgp.problems.check_derivatives"

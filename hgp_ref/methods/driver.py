@@ -212,10 +212,7 @@ def hypergradient(
         raise ValueError("w0 and resume cannot both be given: pass one of them")
     averagings, seeds, several = _read_runs(avg, batches)
 
-    f_x, f_lam = outer = problem.outer_grad(x, lam)
-    for k, gradient in enumerate(outer):
-        if not all_finite(gradient):
-            raise NonFiniteError(f"problem.outer_grad(x, lam)[{k}] must be finite, got NaN or infinite values")
+    f_x, f_lam = outer = _outer_gradients(problem, x, lam)
     together = f_x.ndim > 2  # several outer costs
     if several and together:
         raise ValueError("avg must be one averaging, and batches must have one seed, for several outer costs")
@@ -229,9 +226,9 @@ def hypergradient(
     channel.check_same_on_all_ranks(
         "hgp.hypergradient", method=method, tol=tol, batches=batches, w0=w0 is not None, resume=resume is not None,
         history=history, callback=callback is not None, dim_lam=problem.dim_lam)  # fmt: skip
-    sampler, full_jacobian = None, True
+    sampler = None
     if batches is not None:
-        full_jacobian, streams = batches.full_jacobian, 1 if batches.share else 2
+        streams = 1 if batches.share else 2
         sampler = BatchSampler(problem, batches, M, x, seeds=seeds, runs=several, streams=streams)
     derivatives = PointDerivatives(problem, x, lam, sampler, together)
     if method is None:
@@ -243,6 +240,7 @@ def hypergradient(
     first = entry(state, "residual")
     first = start.residual if first is None else first
     monitor = DivergenceMonitor(problem, x, lam, method, first, mixer, mini_batches=sampler is not None)
+    full_jacobian = batches is None or batches.full_jacobian
     deferred = full_jacobian and callback is None
     run = Run(
         method, mixer, derivatives, monitor, state, start.w, v, f_lam, full_jacobian, deferred, tol, history, callback
@@ -256,29 +254,16 @@ def hypergradient(
         traffic = mixer.record_traffic()
         if shown is not None:
             shown.close()
-    value = run.value(run.w) if run.deferred else run.v
-    if channel.any_rank(not all_finite(value)):
-        raise NonFiniteError("diverged: the estimate holds NaN or infinite values")
-    if tol is not None and run.stopped == "iterations" and not monitor.warned:
-        _warn_of_tolerance(tol, run.m, monitor.residual_ratio)
-    return Estimate(
-        value=value,
-        w=run.w,
-        history=run.history_of_v() if history else None,
-        traffic=traffic,
-        eta=getattr(method, "eta", None),
-        iterations=run.m,
-        averaging=averagings if several else averagings[0],
-        stopped=run.stopped,
-        residual_ratio=monitor.residual_ratio if several or together else float(monitor.residual_ratio),
-        method=method,
-        batches=batches,
-        tol=tol,
-        residual_norms=np.stack(monitor.norms),
-        checkpoints=np.array(monitor.checkpoints),
-        state=None if channel.in_flight or not is_data(run.state) else run.state,
-        fingerprint=point,
-    )
+    return run.estimate(averagings if several else averagings[0], batches, traffic, point)
+
+
+def _outer_gradients(problem: FullProblem, x: Array, lam: Array) -> tuple[Array, Array]:
+    """∂_x f and ∂_λ f; NonFiniteError if they are not finite."""
+    outer = problem.outer_grad(x, lam)
+    for k, gradient in enumerate(outer):
+        if not all_finite(gradient):
+            raise NonFiniteError(f"problem.outer_grad(x, lam)[{k}] must be finite, got NaN or infinite values")
+    return outer
 
 
 def _begin(
@@ -474,6 +459,39 @@ class Run:
         """v^(1) .. v^(M)."""
         stacked = array_namespace(self.v).stack(self.recorded, axis=-3)
         return self.value(stacked) if self.deferred else stacked
+
+    def estimate(
+        self,
+        averaging: Averaging | list[Averaging],
+        batches: MiniBatches | None,
+        traffic: Traffic,
+        point: Fingerprint,
+    ) -> Estimate:
+        """The result of the run; NonFiniteError if it is not finite, and a warning if it did not meet `tol`."""
+        monitor, channel = self.monitor, self.mixer.channel
+        value = self.value(self.w) if self.deferred else self.v
+        if channel.any_rank(not all_finite(value)):
+            raise NonFiniteError("diverged: the estimate holds NaN or infinite values")
+        if self.tol is not None and self.stopped == "iterations" and not monitor.warned:
+            _warn_of_tolerance(self.tol, self.m, monitor.residual_ratio)
+        return Estimate(
+            value=value,
+            w=self.w,
+            history=self.history_of_v() if self.keep_history else None,
+            traffic=traffic,
+            eta=getattr(self.method, "eta", None),
+            iterations=self.m,
+            averaging=averaging,
+            stopped=self.stopped,
+            residual_ratio=monitor.residual_ratio if value.ndim > 2 else float(monitor.residual_ratio),
+            method=self.method,
+            batches=batches,
+            tol=self.tol,
+            residual_norms=np.stack(monitor.norms),
+            checkpoints=np.array(monitor.checkpoints),
+            state=None if channel.in_flight or not is_data(self.state) else self.state,
+            fingerprint=point,
+        )
 
 
 # States ---------------------------------------------------------------------------------------------------------------

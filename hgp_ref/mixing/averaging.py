@@ -174,10 +174,7 @@ def start_averaging(averagings: Sequence[Averaging], rows: int, like: Array, cal
     """
     channels, examined = list[Channel](), set[tuple[int, int]]()
     for averaging in averagings:
-        channel = averaging.connect()
-        if not isinstance(channel, Channel):
-            name = type(averaging).__name__
-            raise TypeError(f"avg: {name}.connect() must return a Channel, got {type(channel).__name__}")
+        channel = open_channel(averaging)
         local = channel.clients.stop - channel.clients.start
         if local != rows:
             raise ValueError(f"avg must average the problem's {rows} clients, got {averaging!r} for {local}")
@@ -198,6 +195,15 @@ def start_averaging(averagings: Sequence[Averaging], rows: int, like: Array, cal
     kind = {"dtype": host_dtype(like), "run axes": like.shape[:-2], "columns": like.shape[-1]}
     channel.check_same_on_all_ranks("averages", averagings=averagings, calls=calls, runs=runs, **kind)
     return Mixer(averagings, channel, like, runs=runs)
+
+
+def open_channel(averaging: Averaging) -> Channel:
+    """`averaging.connect()`; TypeError if a user's class returns something else."""
+    channel = averaging.connect()
+    if not isinstance(channel, Channel):
+        returned = type(channel).__name__
+        raise TypeError(f"avg: {type(averaging).__name__}.connect() must return a Channel, got {returned}")
+    return channel
 
 
 class Averaging(ABC):
@@ -334,7 +340,7 @@ class PushSum(Averaging):
 
     def __repr__(self) -> str:
         debias = "" if self.debias == "reset" else f", debias={self.debias!r}"
-        return f"PushSum({self.net!r}, steps={self.steps}{debias})"
+        return f"{type(self).__name__}({self.net!r}, steps={self.steps}{debias})"
 
 
 @checked(mode=Choice(*MODES))
@@ -394,7 +400,7 @@ class ExactAverage(Averaging):
         return AllToAll(self.n)
 
     def __repr__(self) -> str:
-        return f"ExactAverage({self.n})"
+        return f"{type(self).__name__}({self.n})"
 
 
 class ServerAverage(ExactAverage):
@@ -412,9 +418,6 @@ class ServerAverage(ExactAverage):
     def connect(self) -> ParameterServer:
         return ParameterServer(self.n)
 
-    def __repr__(self) -> str:
-        return f"ServerAverage({self.n})"
-
 
 ROBUST_DEBIAS = ("reset", "conserve")
 
@@ -427,7 +430,7 @@ class RobustPushSum(PushSum):
 
         σ_ij ← σ_ij + W_ij(t) z_j,    and the receiver    z_i ← z_i + (σ_ij − ρ_ij),    ρ_ij ← σ_ij,
 
-    (weights alike), whenever a sum newer than ρ_ij arrives. The next message along an edge makes up for a lost or late
+    (weights likewise) whenever a sum newer than ρ_ij arrives. The next message of an edge makes up for a lost or late
     one. No mass is lost, it only waits, and ū tends to the mean as S grows. P_m ≥ 0, so Θ̂_m is non-negative with rows
     that sum to 1, and bounds A and B hold with the realised matrices (`exact.push_sum_matrix(robust=True)` or
     `avg.connect().matrices`). For certificates C3 and C4 see `Lossy.interval_mean`.
@@ -454,16 +457,10 @@ class RobustPushSum(PushSum):
     True
     """
 
-    def __init__(self, net: Network, steps: int | Sequence[int], debias: str = "reset", mode: str = "auto") -> None:
-        super().__init__(net, steps, debias, mode)
-
     def connect(self) -> Channel:
         channel = super().connect()
         channel.use_running_sums()
         return channel
-
-    def __repr__(self) -> str:
-        return "Robust" + super().__repr__()
 
 
 @checked(debias=Choice(*ROBUST_DEBIAS), mode=Choice(*MODES))

@@ -6,8 +6,8 @@ A call multiplies z by P = W_{t+S} ... W_{t+1} in one of two ways, whichever is 
     stepping    z ← W_s z for s = t + 1, …, t + S along sparse graphs; nothing larger than z is stored
 
 An iterative method makes the same call again and again. So a channel prepares the graphs of several calls at once:
-1, 4, 16, … of them, as long as calls stay alike, and drops what is not used. If it knows how many graphs a run may use
-(`last_step`), it prepares no more, and starts with 16 calls. How many are prepared never changes a result.
+1, 4, 16, … of them, as long as calls do not change, and drops those that are not made. If it knows how many graphs a
+run may use (`last_step`), it prepares no more, and starts with 16 calls. Their number never changes a result.
 
 On CuPy arrays, a step is one kernel launch, and the device draws the graphs of built-in random networks itself
 (`_kernels.cuda`). Then the weights ω and the number of messages are on the device, and the host reads them on request.
@@ -110,7 +110,6 @@ class PreparedCalls(ABC):
     @property
     def traffic(self) -> Traffic:
         """What the calls made so far have sent."""
-
         copies, columns = message_size(self.like, self.together)
 
         def of_run(messages: Any, steps: int, rule: WeightRule) -> Traffic:

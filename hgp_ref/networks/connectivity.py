@@ -41,9 +41,8 @@ class Periodic:
 
     Examples
     --------
-    >>> swap = np.array([[0.0, 1.0], [1.0, 0.0]])
-    >>> hgp.networks.Periodic(first=1, count=4, groups=2).groups
-    2
+    >>> hgp.networks.Periodic(first=1, count=4, groups=2).message.split(":")[0]
+    'the graphs of steps 1 .. 4 are periodic'
     """
 
     first: int

@@ -262,7 +262,7 @@ class PFedMe(PersonalizationMethod):
     def _fit(self, task: Task, net: Network, trainer: LocalSGD) -> Personalized:
         problem, lam = as_problem(task.problem), task.zeros()
         evaluator = Evaluator(task, task.problem, trainer.n_rounds)
-        descent = LocalGradient(problem, lam, prox=self.mu)
+        gradient = LocalGradient(problem, lam, prox=self.mu)
         batches = Epochs(problem, trainer.batch_size, task.seed, lam)
         theta = w = task.start()
         mixer = open_weighted(trainer.average(net), w, trainer.n_rounds, trainer.weights(problem))
@@ -271,7 +271,7 @@ class PFedMe(PersonalizationMethod):
                 w_local = w
                 for epoch in range((k - 1) * trainer.epochs, k * trainer.epochs):
                     for batch, active in batches.steps(epoch):
-                        theta, w_local = self._step(descent, batch, active, lr, theta, w_local)
+                        theta, w_local = self._step(gradient, batch, active, lr, theta, w_local)
                 if self.as_published:
                     w = mixer.average(theta)
                 else:
@@ -281,12 +281,13 @@ class PFedMe(PersonalizationMethod):
         settings = self._settings(net, replace(trainer, momentum=0.0))
         return evaluator.result(self.name, theta, None, mixer.mixer.record_traffic(), settings)
 
-    def _step(self, descent: LocalGradient, batch: Array | None, active: Array | None, lr: float, theta: Array, w: Array
-              ) -> tuple[Array, Array]:  # fmt: skip
+    def _step(
+        self, gradient: LocalGradient, batch: Array | None, active: Array | None, lr: float, theta: Array, w: Array
+    ) -> tuple[Array, Array]:
         """θ and w after one mini-batch of the clients that are still `active` in this epoch."""
         theta_new = theta
         for _ in range(1 if self.as_published else self.inner_steps):
-            theta_new = theta_new - lr * descent.direction(theta_new, batch, None, w)
+            theta_new = theta_new - lr * gradient.direction(theta_new, batch, None, w)
         theta = _where(active, theta_new, theta)
         if self.as_published:
             return theta, w

@@ -439,7 +439,7 @@ class ProblemAdapter(FullProblem):
             return self._wrapped.linearize(x, lam, **_keyword(batch))  # type: ignore[return-value]
         lead = _run_axes(x, lam, batch)
 
-        def linearize(x: Array, lam: Array) -> dict[Shape, Linearization]:
+        def of_each_run(x: Array, lam: Array) -> dict[Shape, Linearization]:
             if not (lead and self._loops):
                 return {(): _check_linearization(self._wrapped.linearize(x, lam, **_keyword(batch)))}
             return {
@@ -449,8 +449,9 @@ class ProblemAdapter(FullProblem):
                 for run in np.ndindex(*lead)
             }
 
-        at = linearize(x, lam) if self._checker is None else self._checker("linearize(x, lam)", linearize, x, lam)
-        return AdaptedLinearization(self, at, lead, x)
+        if self._checker is None:
+            return AdaptedLinearization(self, of_each_run(x, lam), lead, x)
+        return AdaptedLinearization(self, self._checker("linearize(x, lam)", of_each_run, x, lam), lead, x)
 
     def sampled(self, x: Array, lam: Array) -> Callable[[Any], FullLinearization]:
         on = optional(self.linearize(x, lam), "on") if self._trusted else None
@@ -521,10 +522,10 @@ class ProblemAdapter(FullProblem):
 
 
 class AdaptedLinearization:
-    """Validated products of a user's linearizations `at`, one for each run of the point with run axes `lead`."""
+    """Validated products of a user's linearizations, one for each run of the point with run axes `lead`."""
 
-    def __init__(self, adapter: ProblemAdapter, at: Mapping[Shape, Any], lead: Shape, x: Array) -> None:
-        self._adapter, self._at, self._lead, self._x = adapter, at, lead, x
+    def __init__(self, adapter: ProblemAdapter, of_run: Mapping[Shape, Any], lead: Shape, x: Array) -> None:
+        self._adapter, self._of_run, self._lead, self._x = adapter, of_run, lead, x
 
     def hvp(self, u: Array) -> Array:
         """H_i u_i.  # (..., n, d_x)"""
@@ -536,7 +537,7 @@ class AdaptedLinearization:
 
     def products(self, u: Array) -> tuple[Array, Array]:
         """hvp(u) and cross(u), by the user's `products` where there is one."""
-        if not all(hasattr(lin, "products") for lin in self._at.values()):
+        if not all(hasattr(lin, "products") for lin in self._of_run.values()):
             return self.hvp(u), self.cross(u)
         return self._call("products", [(self._adapter.dim_x,), (self._adapter.dim_lam,)], u)
 
@@ -545,8 +546,8 @@ class AdaptedLinearization:
 
         def product(run: Shape, u: Array) -> Any:
             axes = run[len(run) - len(self._lead) :] if run else ()
-            at = tuple(k if size > 1 else 0 for k, size in zip(axes, self._lead, strict=True)) if axes else ()
-            return getattr(self._at[at], name)(u)
+            index = tuple(k if size > 1 else 0 for k, size in zip(axes, self._lead, strict=True)) if axes else ()
+            return getattr(self._of_run[index], name)(u)
 
         lead = run_axes(point=self._lead, u=tuple(u.shape[:-2]))
         return self._adapter.evaluate(f"{name}(u)", shape, product, (u,), lead, like=self._x)
@@ -746,6 +747,12 @@ def run_axes(**leads: Shape) -> Shape:
         raise ValueError(f"leading run axes must broadcast, got: {listing}") from error
 
 
+def refuse_run_axes(name: str, lead: Shape) -> None:
+    """ValueError if the argument `name` has leading run axes."""
+    if lead:
+        raise ValueError(f"{name} must have no leading run axes, got {lead}; call once for each run")
+
+
 def expand(a: Array, lead: Shape, trailing: int, *, xp: Namespace) -> Array:
     """`a` broadcast to the run axes `lead` in front of its last `trailing` axes."""
     if a.ndim - trailing == len(lead) and a.shape[: len(lead)] == lead:
@@ -828,7 +835,7 @@ def array_mover(target: Any, dtype: Any = None, device: Any = None) -> Any:
     except (TypeError, ValueError) as error:
         raise type(error)(str(error) if str(error).startswith("device") else f"target: {error}") from error
     if backend is None and device is not None:
-        raise ValueError("device is for a library given by its name; an array as target has a device already")
+        raise ValueError(f"device must be None if target is an array, which has a device already, got {device!r}")
 
     def move(a: Array) -> Array:
         host = to_host(a)

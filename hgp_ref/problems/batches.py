@@ -290,6 +290,7 @@ class BatchSampler:
         return tuple(self._prepared[m - self._begin, stream] for stream in range(self.streams))
 
     def _prepare(self, m: int, count: int) -> Any:
+        """Batches m .. m + count − 1 of each stream, drawn by the device or moved to it; entry [k, stream] is one."""
         if self._on_device is not None:
             return self._on_device.draw(self.seeds, self.streams, self.first + m, count, self.runs)
         return self.problem.prepare_batches(self._draw(m, count), like=self.like)

@@ -147,8 +147,7 @@ class _Calls:
         return tuple(map(_host, result)) if isinstance(result, tuple) else _host(result)
 
     def _linearize(self, x: np.ndarray, lam: np.ndarray, batch: Any = None) -> Any:
-        options = {} if batch is None else {"batch": self._place(batch)}
-        return self.problem.linearize(self._place(x), self._place(lam), **options)
+        return self.problem.linearize(self._place(x), self._place(lam), self._place(batch))
 
     def _inner(self, x: np.ndarray, lam: np.ndarray, u: np.ndarray, batch: Any = None) -> dict[str, np.ndarray]:
         """The inner cost and its derivatives, (..., n, k) each."""

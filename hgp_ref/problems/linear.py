@@ -26,7 +26,16 @@ from hgp_ref._kernels import cuda
 from hgp_ref._numba import njit, over_rows
 from hgp_ref.backend import Array, array_namespace, device, is_numpy, to_host
 from hgp_ref.problems import lipschitz
-from hgp_ref.problems.base import FullProblem, Shape, check_argument, check_batch, expand, matvec, run_axes
+from hgp_ref.problems.base import (
+    FullProblem,
+    Shape,
+    check_argument,
+    check_batch,
+    expand,
+    matvec,
+    refuse_run_axes,
+    run_axes,
+)
 from hgp_ref.problems.instances import (
     Data,
     InstanceProblem,
@@ -164,9 +173,7 @@ class LinearProblem(InstanceProblem, FullProblem):
 
     def term_sizes(self, x: Array, lam: Array) -> TermSizes:
         """Term sizes at (x, λ), without run axes; see `linear_sizes`."""
-        _, lead = self._enter(x, lam, None)
-        if lead:
-            raise ValueError(f"x and lam must have no leading run axes, got {lead}")
+        refuse_run_axes("x and lam", self._enter(x, lam, None)[1])
         return LinearSizes(self, x, lam).sizes()
 
     def _enter(self, x: Array, lam: Array, batch: Batch) -> tuple[View, Shape]:
@@ -194,9 +201,8 @@ class LinearProblem(InstanceProblem, FullProblem):
         return digest(self, self._train, self._val)
 
     def _check_lam(self, lam: Array) -> None:
-        lead = check_argument("lam", lam, self._like(), (self.n_clients, self.dim_lam), "n_clients, dim_lam")
-        if lead:
-            raise ValueError(f"lam must have no leading run axes, got {lead}")
+        shape = (self.n_clients, self.dim_lam)
+        refuse_run_axes("lam", check_argument("lam", lam, self._like(), shape, "n_clients, dim_lam"))
 
     def _lipschitz(self, weight: np.ndarray, nu_J: float, modulus: float) -> Lipschitz | None:
         """Constants along x of losses with weights (n, N) on the host and an L2 modulus."""

@@ -28,7 +28,7 @@ import numpy as np
 from hgp_ref import _numba, validation
 from hgp_ref.backend import Array, array_namespace, device, host_dtype, is_numpy
 from hgp_ref.neural import Ensemble, Sequential
-from hgp_ref.problems.base import CURVATURES, check_argument, check_batch
+from hgp_ref.problems.base import CURVATURES, check_argument, check_batch, refuse_run_axes
 from hgp_ref.problems.instances import InstanceProblem, Instances, PreparedBatch, View, digest, read_instances
 from hgp_ref.problems.losses import SoftmaxLoss
 from hgp_ref.problems.neural_costs import (
@@ -119,14 +119,18 @@ class NeuralProblem(InstanceProblem):
 
     def inner_grad(self, x: Array, lam: Array, batch: Array | None = None) -> Array:
         """∂_x g_i.  # (n, d_x)"""
+        return self._gradient(self.cost, self._enter(x, lam, batch), x, lam, self.l2)
+
+    def _gradient(self, cost: NeuralCost, parts: Parts, x: Array, lam: Array, l2: float = 0.0) -> Array:
+        """The gradient of the mean of `cost` along x, + l2 x.  # (n, d_x)"""
 
         def work(part: Part, out: Array | None) -> tuple[Array]:
             x_part = x[part.clients, :]
             tape = self.model.forward(x_part, part.images)
-            c = self.weighted_slope(self.cost, tape.output, lam[part.clients, :], part.view)
-            return (_add_scaled(tape.backward(c, out), self.l2, x_part),)
+            c = self.weighted_slope(cost, tape.output, lam[part.clients, :], part.view)
+            return (_add_scaled(tape.backward(c, out), l2, x_part),)
 
-        return self._enter(x, lam, batch).map(work, x, x.shape)[0]
+        return parts.map(work, x, x.shape)[0]
 
     def outer_grad(self, x: Array, lam: Array) -> tuple[Array, Array]:
         """∂_x f_i and ∂_λ f_i.  # (n, d_x), (n, d_λ)"""
@@ -145,14 +149,7 @@ class NeuralProblem(InstanceProblem):
         """The gradient of the mean of l' on a mini-batch (n, b) of validation instances.  # (n, d_x)"""
         if batch is None:
             check_batch(batch, x, self.n_clients)
-        parts = self._enter(x, lam, batch, self._val)
-
-        def work(part: Part, out: Array | None) -> tuple[Array]:
-            tape = self.model.forward(x[part.clients, :], part.images)
-            c = self.weighted_slope(self.outer, tape.output, lam[part.clients, :], part.view)
-            return (tape.backward(c, out),)
-
-        return parts.map(work, x, x.shape)[0]
+        return self._gradient(self.outer, self._enter(x, lam, batch, self._val), x, lam)
 
     def linearize(self, x: Array, lam: Array, batch: Array | None = None) -> NeuralLinearization:
         """Second derivatives at (x, λ)."""
@@ -215,8 +212,7 @@ class NeuralProblem(InstanceProblem):
         if batch is not None:
             leads["batch"] = batch.shape[:-2] if isinstance(batch, PreparedBatch) else check_batch(batch, like, n)
         for name, lead in leads.items():
-            if lead:
-                raise ValueError(f"{name} must have no leading run axes, got {lead}; call once for each run")
+            refuse_run_axes(name, lead)
         return Parts(self.model, instances, instances.select(batch, xp=self._xp))
 
 
@@ -243,9 +239,7 @@ class NeuralLinearization:
         return Hu, Ju
 
     def _products(self, u: Array, names: tuple[str, ...]) -> list[Array]:
-        lead = check_argument("u", u, self.x, tuple(self.x.shape), "n_clients, dim_x")
-        if lead:
-            raise ValueError(f"u must have no leading run axes, got {lead}; call once for each run")
+        refuse_run_axes("u", check_argument("u", u, self.x, tuple(self.x.shape), "n_clients, dim_x"))
 
         def work(part: Part, *out: Array | None) -> list[Array]:
             point, u_part = self._at(part), u[part.clients, :]

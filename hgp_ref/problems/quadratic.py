@@ -23,6 +23,7 @@ from hgp_ref.problems.base import (
     check_argument,
     expand,
     matvec,
+    refuse_run_axes,
     run_axes,
 )
 from hgp_ref.problems.instances import digest
@@ -156,9 +157,7 @@ class Quadratic(Portable, FullProblem):
 
     def term_sizes(self, x: Array, lam: Array) -> TermSizes:
         """|A||x| + |b| + |Cᵀ||λ| and so on, each term times its number of roundings, divided by K."""
-        lead = self._check(x, lam)
-        if lead:
-            raise ValueError(f"x and lam must have no leading run axes, got {lead}")
+        refuse_run_axes("x and lam", self._check(x, lam))
         return quadratic_sizes(self, x, lam)
 
     def hessian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:

@@ -43,7 +43,10 @@ NO_BOUND = 2.0**64  # units of γ: larger than any useful error
 
 
 class Unit:
-    """γ in the dtype of `like`, and the rounding error of the sizes themselves."""
+    """γ in the dtype of `like`, and the rounding error of the sizes themselves.
+
+    `chain` is the largest number of additions in a row: each may round the sum of those before it.
+    """
 
     K = 64
 

@@ -653,20 +653,21 @@ class TorchModuleProblem(TorchCosts):
         def costs_of(data: TorchInstances) -> Cost:
             return lambda x, lam: self._mapped_costs(name, x, lam, data)
 
+        for clients, data in self._chunks(name, batch):
+            yield [(clients, "the", costs_of(data))]
+
+    def _chunks(self, name: str, batch: Array | None) -> Iterator[tuple[slice, TorchInstances]]:
+        """The clients that share a call, with their instances for the cost `name`."""
         size = self.chunk or self.n_clients
         for start in range(0, self.n_clients, size):
             clients = slice(start, start + size)
-            data = whole[clients].select(None if batch is None else batch[clients])
-            yield [(clients, "the", costs_of(data))]
+            yield clients, self._data[name][clients].select(None if batch is None else batch[clients])
 
     def _composites(self, x: Array, lam: Array, batch: Array | None) -> Iterator[Factors]:
         from torch.func import vmap
 
-        whole, penalty = self._data["inner_cost"], self._penalties["inner_cost"]
-        size = self.chunk or self.n_clients
-        for start in range(0, self.n_clients, size):
-            rows = slice(start, start + size)
-            data = whole[rows].select(None if batch is None else batch[rows])
+        penalty = self._penalties["inner_cost"]
+        for rows, data in self._chunks("inner_cost", batch):
 
             def outputs(x: Array, data: TorchInstances = data) -> Array:
                 return vmap(self._outputs)(x, data.X)

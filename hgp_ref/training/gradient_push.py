@@ -30,7 +30,7 @@ import numpy as np
 from hgp_ref import validation
 from hgp_ref.backend import Array, array_namespace, detached, device
 from hgp_ref.errors import DivergenceError, NonFiniteError, outside, warn_unmet
-from hgp_ref.methods.divergence import GROWTH_LIMIT
+from hgp_ref.methods.divergence import GROWTH_LIMIT, largest_entry
 from hgp_ref.methods.spectrum import range_of_mean, row_norms, safe_step_size
 from hgp_ref.mixing import Averaging, Channel, Mixer, PushSum, RobustPushSum, Traffic, push_sum_for, start_averaging
 from hgp_ref.mixing.simulated import MODES
@@ -562,8 +562,7 @@ class TrainingMonitor:
         return channel.max_over_clients(row_norms(row))
 
     def _largest(self, a: Array) -> np.ndarray:
-        xp = array_namespace(a)
-        return self.mixer.channel.max_over_clients(xp.max(xp.abs(a), axis=-1))
+        return largest_entry(self.mixer.channel, a)
 
     def _raise(self, what: str) -> None:
         settings = {name: getattr(self.gradient, name) for name in ("momentum", "weight_decay", "prox")}

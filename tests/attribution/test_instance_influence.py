@@ -356,7 +356,7 @@ def test_wrong_targets_are_refused(on, error, message):
 def test_what_needs_one_cost_says_so():
     problem, lam, x, _ = weighted()
     each, own = converged(problem, x, lam, on="instances"), converged(problem, x, lam, on="self")
-    with pytest.raises(ValueError, match="^choose one of the 13 groups of validation instances first"):
+    with pytest.raises(ValueError, match="^needs predictions for one cost, got 13 groups of validation instances"):
         each.most_harmful(1)
     with pytest.raises(ValueError, match="^predict needs an influence on one cost, got on='self'"):
         own.predict([(0, 0)])

@@ -19,7 +19,7 @@ needs_git = pytest.mark.skipif(not GIT, reason="the tests do not run in a git re
 
 
 class Scripted:
-    """A contender that takes the seconds it was told to, and writes down when it was asked."""
+    """A contender that takes given seconds, and records its calls."""
 
     def __init__(self, name, seconds, asked):
         self.name, self.seconds, self.asked = name, iter(seconds), asked

@@ -23,8 +23,8 @@ MUTATIONS = [
     ("contraction", "rho**j *", "rho ** (j + 1) *"),
     ("contraction", "product(c.eta, c.G_inf, float", "product(c.eta, c.g_bar, float"),
     ("contraction", "rho = c.rho if", "rho = c.rho_bar if"),
-    ("contraction", "product(c.rho_bar**M, c.g_bar", "product(c.rho_bar ** (M + 1), c.g_bar"),
-    ("contraction", "c.g_bar, 1 / c.alpha_bar", "c.g_bar, 1 / c.L_bar"),
+    ("contraction", "product(c.rho_bar**M, size", "product(c.rho_bar ** (M + 1), size"),
+    ("contraction", "size, 1 / c.alpha_bar", "size, 1 / c.L_bar"),
     ("contraction", "(1 - c.rho) ** -2", "(1 - c.rho) ** -1"),
     # B
     ("convexity", "(1 + c.eta * c.zeta * g[M - 1 - j])", "1"),
@@ -33,7 +33,7 @@ MUTATIONS = [
     ("recursion", "coupling = c.eta * c.zeta", "coupling = c.zeta"),
     ("recursion", "+ c.rho_perp * across", "+ c.rho_bar * across"),
     ("convexity", "tail / np.sqrt(c.n)", "tail / c.n"),
-    ("convexity", "product(c.rho_bar**M, c.a0", "product(c.rho_bar**M, c.s0"),
+    ("convexity", "truncation(c, M, c.a0)", "truncation(c, M, c.s0)"),
     # constants: norms swapped
     ("constants", "np.abs(E).sum(axis=2).max(axis=1)", "np.abs(E).sum(axis=1).max(axis=1)"),
     ("constants", '"eps_par": np.sqrt(n) *', '"eps_par":'),

@@ -38,7 +38,7 @@ def test_clients_at_any_scale(seed, dtype):
         found = hgp.certify(
             problem, x, lam, estimate_of(value, w), hgp.PushSum(net, 3), first_call=0, strong_convexity=low
         )
-    except ValueError as error:  # in float32 a condition of 1e3 may be beyond what can be told
+    except ValueError as error:  # in float32 a condition of 1e3 may be beyond what can be computed
         assert dtype == "float32" and "not positive definite" in str(error)
         return
     assert covered(errors, found.centralised) <= 1 and covered(errors, found.decentralised) <= 1
@@ -81,9 +81,9 @@ def test_a_modulus_above_what_is_computed_is_refused(finished, matrix_free):
             hgp.certify(problem, x, lam, est, avg_or_none, strong_convexity=1e9, matrix_free=matrix_free)
     with pytest.raises(ValueError, match=r"strong_convexity must be .* at most .*, got"):
         hgp.certify(problem, x, lam, est, strong_convexity=alpha * (1 + 1e-9), matrix_free=matrix_free)
-    told = bounds.Lipschitz(5.0, 1.0, 0.0, 0.0, strong_convexity=1e9)
+    constants = bounds.Lipschitz(5.0, 1.0, 0.0, 0.0, strong_convexity=1e9)
     with pytest.raises(ValueError, match=r"lipschitz.strong_convexity must be .*, got 1e\+09"):
-        hgp.certify(problem, x, lam, est, lipschitz=told, matrix_free=matrix_free)
+        hgp.certify(problem, x, lam, est, lipschitz=constants, matrix_free=matrix_free)
     assert np.all(hgp.certify(problem, x, lam, est, avg, strong_convexity=float(alpha)).decentralised > 0)
 
 

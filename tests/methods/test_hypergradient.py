@@ -105,7 +105,7 @@ def test_history_w_and_callback_agree():
     problem, x, lam = logistic()
     avg = hgp.PushSum(hgp.networks.RandomDirected(n=3, seed=1), 2)
     seen = []
-    told = hgp.hypergradient(problem, x, lam, avg, eta=1.0, iterations=M, callback=lambda m, v: seen.append((m, v)))
+    stopped = hgp.hypergradient(problem, x, lam, avg, eta=1.0, iterations=M, callback=lambda m, v: seen.append((m, v)))
     for batch_size in (None, 5):
         est = hgp.hypergradient(problem, x, lam, avg, eta=1.0, iterations=M, history=True, batches=batch_size)
         assert est.history.shape == (M, 3, problem.dim_lam) and est.stopped == "iterations"
@@ -119,7 +119,7 @@ def test_history_w_and_callback_agree():
     f_lam = exact.outer_gradients(problem, x, lam)[1]
     J = exact.jacobians(problem, x, lam)
     assert_close(full.value, f_lam - np.einsum("nlx,nx->nl", J, full.w), RTOL)
-    assert_close(told.value, full.value, RTOL)
+    assert_close(stopped.value, full.value, RTOL)
 
 
 def test_callback_stops_the_run():

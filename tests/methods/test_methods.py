@@ -125,10 +125,10 @@ def test_every_feature_of_the_driver_for_every_method(method, own_channel):
     assert est.traffic == hgp.Traffic(sent, sent * 5, sent * 40, 3 * M) == avg.traffic
 
     seen = []
-    told = hgp.hypergradient(
+    stopped = hgp.hypergradient(
         problem, x, lam, avg, method=make(), iterations=M, callback=lambda m, v: seen.append(v) or m == 4
     )
-    assert told.stopped == "callback" and told.iterations == 4 and told.traffic.rounds == 12
+    assert stopped.stopped == "callback" and stopped.iterations == 4 and stopped.traffic.rounds == 12
     assert_close(np.stack(seen), expected[:4], RTOL)
 
     options = {"method": make(), "iterations": M}
@@ -367,7 +367,7 @@ def test_chebyshev_finds_its_interval_on_full_batches_for_any_number_of_seeds():
 
 
 class Wrong(Method):
-    """A method whose step returns what it was told to."""
+    """A method whose step returns a given value."""
 
     def __init__(self, make):
         self.make = make

@@ -72,10 +72,10 @@ def test_tracking_equals_explicit_loops(steps, mode):
     sent = sum(NET.edges(s)[0].size - 3 for s in range(1, sum(each) + 1))
     assert est.traffic == hgp.Traffic(sent, sent * 9, sent * 72, sum(each)) == avg.traffic
     seen = []
-    told = hgp.hypergradient(
+    stopped = hgp.hypergradient(
         problem, x, lam, avg, method=Tracking(0.4), iterations=M, callback=lambda m, v: seen.append(v) or m == 4
     )
-    assert told.stopped == "callback" and told.iterations == 4
+    assert stopped.stopped == "callback" and stopped.iterations == 4
     assert_close(np.stack(seen), expected[:4], RTOL)
 
 

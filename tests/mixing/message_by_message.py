@@ -13,7 +13,7 @@ Edge = tuple[int, int]  # receiver, sender
 
 @dataclass
 class Links:
-    """What clients hold (rows, with the weight as last column) and every message that is under way."""
+    """What clients hold (rows, with the weight as last column) and every message that is in flight."""
 
     net: Unreliable
     rows: np.ndarray  # (n, d + 1)
@@ -57,5 +57,5 @@ class Links:
 
 
 def open_links(net: Unreliable, z: np.ndarray, robust: bool, after: int = 0) -> Links:
-    """Links with ω = 1 and nothing under way, after so many steps."""
+    """Links with ω = 1 and nothing in flight, after so many steps."""
     return Links(net, np.concatenate([z, np.ones((net.n, 1), z.dtype)], axis=1), robust, after)

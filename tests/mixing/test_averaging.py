@@ -107,7 +107,7 @@ def test_rule_composes_few_clients_and_steps_through_many():
 
 
 @pytest.mark.parametrize("mode", ["composed", "stepping"])
-def test_ledger_counts_edges_that_are_not_self_loops(mode):
+def test_traffic_counts_edges_that_are_not_self_loops(mode):
     net = hgp.networks.RandomDirected(n=5, seed=3)
     sent = sum(net.edges(s)[0].size - 5 for s in range(7, 13))  # calls 2 and 3 of 3 steps
     avg = hgp.PushSum(net, 3, mode=mode)

@@ -43,7 +43,7 @@ def open_channel(net, robust, mode="auto"):
 @settings(max_examples=6)
 @given(n=st.integers(1, 6), past=st.integers(0, 3), S=st.integers(1, 9), rule=lossy_settings)
 def test_calls_are_what_messages_one_by_one_make_of_them(kind, robust, n, past, S, rule):
-    """Composed and stepping, weights fresh and carried, with gradients between carried calls; clock and ledger."""
+    """Composed and stepping, weights fresh and carried, with gradients between carried calls; position and traffic."""
     net = Unreliable(NETWORK_KINDS[kind](n), **rule).after(past)
     z = np.random.default_rng(S).normal(size=(n, 2))
     for mode in ("composed", "stepping"):
@@ -125,7 +125,7 @@ def test_a_later_call_with_carried_weights_begins_with_the_weights_of_those_befo
 
 
 def test_past_rows_may_be_added_up_at_any_time(monkeypatch):
-    """What is under way is merged by edge every few steps of a long call, which changes nothing; nor do tables."""
+    """What is in flight is merged by edge every few steps of a long call, which changes nothing; nor do tables."""
     net = Unreliable(RandomOut(9, 2, seed=1), loss=0.4, delay=4, seed=1)
     z = np.random.default_rng(0).normal(size=(9, 5))
     whole = open_channel(net, True, "stepping").mix(z, 30)

@@ -59,10 +59,10 @@ def rounds_of_a_mean(net, up, down, s):
         for j in ready:
             sent.add(j)
             has[up[j]] = has[up[j]] | has[j]
-    told = {0}
-    while len(told) < n:
+    reached = {0}
+    while len(reached) < n:
         s += 1
-        told |= {j for j in range(n) if down[j] in told and (down[j], j) in links(net, s)}
+        reached |= {j for j in range(n) if down[j] in reached and (down[j], j) in links(net, s)}
     return s - first
 
 
@@ -157,14 +157,14 @@ class Searcher:
         return [], found[:1]
 
     def one_way(self, receivers):
-        """(receiver, facts) of this round, and whom it has told that a sum will come."""
+        """(receiver, facts) of this round, and the client that it has informed of a sum to come."""
         sent = [(i, self.facts - self.shared.get(i, set())) for i in receivers]
         for i, new in sent:
             self.shared[i] = self.shared.get(i, set()) | new
-        told = [i for i in receivers if i in self.facts][:1] if self.up < 0 <= self.down else []
-        if told:
-            self.up, self.facts = told[0], self.facts | {self.j}
-        return sent, told
+        parent = [i for i in receivers if i in self.facts][:1] if self.up < 0 <= self.down else []
+        if parent:
+            self.up, self.facts = parent[0], self.facts | {self.j}
+        return sent, parent
 
     def hear(self, j, facts):
         self.down = j if self.down < 0 else self.down
@@ -188,11 +188,11 @@ def search(net, s, patience=100):
     clients, sent, first = [Searcher(j) for j in range(net.n)], 0, s
     while min(len(c.facts) for c in clients) < net.n:
         rounds = [c.one_way(others(s, c.j)) for c in clients]
-        for c, (facts, told) in zip(clients, rounds, strict=True):
+        for c, (facts, parent) in zip(clients, rounds, strict=True):
             for i, new in facts:
                 if new:
                     clients[i].hear(c.j, new)
-            sent += len(told) + sum(len(new) for _, new in facts)
+            sent += len(parent) + sum(len(new) for _, new in facts)
         s += 1
     return [c.up for c in clients], [c.down for c in clients], traffic + Traffic(sent, 2 * sent, 8 * sent, s - first)
 

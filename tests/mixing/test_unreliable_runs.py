@@ -115,7 +115,7 @@ def test_runs_side_by_side_are_the_runs_alone():
 
 @pytest.mark.parametrize("delay", [0, 5])
 def test_tracking_over_running_sums_has_no_floor(delay):
-    """One step a call: sums are conserved with what is under way, so that y = 0 is still the only limit."""
+    """One step a call: sums are conserved with what is in flight, so that y = 0 is still the only limit."""
     problem, x, lam = quadratic(n=5)
     net = Unreliable(RandomDirected(5, seed=1), loss=0.1, delay=delay, sleep=0.1, seed=3)
     truth = exact.hypergradient(problem, x, lam)
@@ -158,7 +158,7 @@ def test_refined_tracking_begins_anew_without_what_is_under_way():
 
 
 def test_what_is_under_way_cannot_be_resumed():
-    """At the end of a tracking run part of y is under way: going on without it would go elsewhere."""
+    """At the end of a tracking run part of y is in flight: continuing without it would converge elsewhere."""
     problem, x, lam = quadratic(n=4)
     net = Unreliable(RandomDirected(4, seed=1), loss=0.2, delay=3, seed=3)
     avg, tracking = hgp.RobustPushSum(net, 1), hgp.methods.Tracking(0.1)

@@ -1,4 +1,4 @@
-"""On several ranks: everything equals the simulation's stepping mode bit for bit, ledgers included.
+"""On several ranks: everything equals the simulation's stepping mode bit for bit, traffic included.
 
 Every rank computes the simulation of all clients and compares the rows of its own. With the argument "few" a small
 part, with "some" every fifth combination of networks, dtypes, problems and settings, with "all" all of them.
@@ -98,7 +98,7 @@ def exchanges():
 
 
 def composed():
-    """Graphs that are multiplied first: as in the simulation, to rounding; ledger and weights the same."""
+    """Graphs that are multiplied first: as in the simulation, to rounding; traffic and weights the same."""
     rng = np.random.default_rng(4)
     for n, kind in ((N, "RandomDirected"), (COMM.size, "OnePeerExponential"), (40, "RandomOut")):
         base = NETWORK_KINDS[kind](n)

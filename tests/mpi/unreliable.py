@@ -33,7 +33,7 @@ def over(kind, links, n=N):
 
 
 def channels(kinds, links):
-    """Sums and averages with weights that are fresh or carried, what is under way, boxes, maxima, ledger and clock."""
+    """Sums and averages with reset or carried weights, messages in flight, boxes, maxima, traffic and position."""
     rng = np.random.default_rng(0)
     for kind in kinds:
         for name in links:
@@ -54,13 +54,13 @@ def channel_cases(name, whole, own, z, clients, robust):
     for weights in (WeightRule.RESET, WeightRule.CARRY):
         for S in (3, 1, 4):
             same(name, whole.mix(z, S, weights), own.mix(rows, S, weights), clients)
-            equal(f"{name}, under way", whole.in_flight, own.in_flight)
+            equal(f"{name}, in flight", whole.in_flight, own.in_flight)
             same(f"{name}, average", whole.average(z, S, weights), own.average(rows, S, weights), clients)
             same(f"{name}, weights", whole.weights, own.weights, clients)
             equal(f"{name}, omega", whole.omega, own.omega)
             equal(f"{name}, traffic", (whole.traffic, whole.step), (own.traffic, own.step))
     whole.mix(z, 1, WeightRule.CARRY), own.mix(rows, 1, WeightRule.CARRY)
-    whole.advance(5, WeightRule.CARRY, z), own.advance(5, WeightRule.CARRY, rows)  # what is under way is dropped
+    whole.advance(5, WeightRule.CARRY, z), own.advance(5, WeightRule.CARRY, rows)  # what is in flight is dropped
     same(f"{name}, weights after a skip", whole.weights, own.weights, clients)
     equal(f"{name}, after a skip", (whole.traffic, whole.step), (own.traffic, own.step))
     same(

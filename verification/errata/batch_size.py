@@ -40,7 +40,7 @@ def constant_of_corollary2(s: SampleConstants, n: int) -> float:
 
 
 def worst_batch(H: np.ndarray, size: int) -> float:
-    """A lower bound on sup ‖Ĥ − H‖ over batches of `size` different instances: those that deviate most one way."""
+    """A lower bound on sup ‖Ĥ − H‖ over batches of `size` instances: those that deviate most in one direction."""
     deviation = H - H.mean(axis=0)
     direction = np.linalg.eigh(deviation[np.linalg.norm(deviation, 2, axis=(1, 2)).argmax()])
     e = direction.eigenvectors[:, np.abs(direction.eigenvalues).argmax()]

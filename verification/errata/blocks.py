@@ -16,7 +16,7 @@ from verification.cases import logistic, push_sum_matrices
 
 @dataclass(frozen=True)
 class Blocks:
-    """Everything the proofs of Theorems 1 and 2 take apart, as block matrices; lists run over iterations."""
+    """The terms of the proofs of Theorems 1 and 2 as block matrices; lists run over iterations."""
 
     eta: float
     Theta: np.ndarray

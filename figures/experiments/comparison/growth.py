@@ -1,7 +1,7 @@
-"""How many numbers an iteration sends as d_x and d_λ grow: read off the ledger of three iterations, not off a formula.
+"""How many numbers an iteration sends as d_x and d_λ grow, from the counted traffic of three iterations.
 
-Instance weights of a logistic model: d_x features, d_λ instances a client, n = 4 clients on one undirected graph. What
-would need more than LARGEST numbers in one array is left out.
+The problem has instance weights in a logistic model: d_x features, d_λ instances per client, n = 4 clients on one
+undirected graph. Settings that would need more than LARGEST numbers in one array are left out.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ SIZES_X, SIZES_LAM, FIXED = (10, 100, 1000, 10000), (10, 30, 100, 300), 10
 GRAPH = hgp.networks.StaticUndirected(N, p=0.5, seed=0)
 
 
-def _frozen(name: str, net: hgp.networks.Network = GRAPH, **settings: object) -> Callable[..., Traffic]:
+def _at_point(name: str, net: hgp.networks.Network = GRAPH, **settings: object) -> Callable[..., Traffic]:
     return lambda problem, x, lam: (
         hgp.baselines.at_point(problem, x, lam, net, name, iterations=ITERATIONS, **settings).traffic
     )
 
 
-def _pushed(method: methods.Method) -> Callable[..., Traffic]:
+def _over_push_sum(method: methods.Method) -> Callable[..., Traffic]:
     def run(problem: object, x: np.ndarray, lam: np.ndarray) -> Traffic:
         avg = hgp.PushSum(GRAPH, 1)
         return hgp.hypergradient(problem, x, lam, avg, method=method, iterations=ITERATIONS).traffic
@@ -42,26 +42,26 @@ def _along_tree(problem: object, x: np.ndarray, lam: np.ndarray) -> Traffic:
 
 
 RUNS: dict[str, Callable[..., Traffic]] = {
-    "HGP": _pushed(methods.Neumann(0.1)),
-    "Chebyshev": _pushed(methods.Chebyshev(0.1, 2.0)),
-    "Refined": _pushed(methods.Refined(methods.Chebyshev(0.1, 2.0), cycles=1, steps=1)),
-    "Tracking": _pushed(methods.Tracking(0.01)),
-    "Preconditioned tracking": _pushed(methods.PreconditionedTracking()),
+    "HGP": _over_push_sum(methods.Neumann(0.1)),
+    "Chebyshev": _over_push_sum(methods.Chebyshev(0.1, 2.0)),
+    "Refined": _over_push_sum(methods.Refined(methods.Chebyshev(0.1, 2.0), cycles=1, steps=1)),
+    "Tracking": _over_push_sum(methods.Tracking(0.01)),
+    "Preconditioned tracking": _over_push_sum(methods.PreconditionedTracking()),
     "Conjugate gradients": _along_tree,
-    "FAB": _frozen("fab", step=1e-3, penalty=2.0),
-    "SPARKLE-ED": _frozen("sparkle", rule="ED", step=0.1),
-    "SPARKLE-EXTRA": _frozen("sparkle", rule="EXTRA", step=0.1),
-    "SPARKLE-GT": _frozen("sparkle", rule="GT", step=0.1),
-    "MA-DSBO": _frozen("ma_dsbo", step=0.1),
-    "D-SOBA": _frozen("dsoba", step=0.1),
-    "DBO": _frozen("dbo", step=0.1),
-    "GBDSBO": _frozen("gbdsbo", step=0.1, ell=2.0, terms=2),
-    "FedNest": _frozen("fednest", hgp.networks.FullyConnected(N), terms=8, ell=2.0, draw=1),
+    "FAB": _at_point("fab", step=1e-3, penalty=2.0),
+    "SPARKLE-ED": _at_point("sparkle", rule="ED", step=0.1),
+    "SPARKLE-EXTRA": _at_point("sparkle", rule="EXTRA", step=0.1),
+    "SPARKLE-GT": _at_point("sparkle", rule="GT", step=0.1),
+    "MA-DSBO": _at_point("ma_dsbo", step=0.1),
+    "D-SOBA": _at_point("dsoba", step=0.1),
+    "DBO": _at_point("dbo", step=0.1),
+    "GBDSBO": _at_point("gbdsbo", step=0.1, ell=2.0, terms=2),
+    "FedNest": _at_point("fednest", hgp.networks.FullyConnected(N), terms=8, ell=2.0, draw=1),
 }
 
 
 def experiment(quick: bool) -> Experiment:
-    """Floats a message and client of each method, over d_x and over d_λ."""
+    """Floats per message of each method, over d_x and over d_λ."""
     settings: dict[str, Any] = {
         "revision": 1,
         "sizes_x": SIZES_X[:2] if quick else SIZES_X,
@@ -93,7 +93,7 @@ def exponent(sizes: np.ndarray, floats: np.ndarray) -> float:
 
 
 def _floats(name: str, pairs: list[tuple[int, int]]) -> np.ndarray:
-    """Floats a message for each (d_x, d_λ); NaN where matrices do not allow it."""
+    """Floats a message for each (d_x, d_λ); NaN if a matrix would be larger than LARGEST."""
     floats = []
     for d, k in pairs:
         matrix = {"DBO": 2.0 * N * N * k * d, "GBDSBO": 2.0 * N * d * d}.get(name, 0.0)

@@ -354,7 +354,7 @@ def gaussians(n: int, size: int, seed: int, features: int = 6, classes: int = 4)
 #     Preconditioned tracking    shifts and steps found by the clients    S from STEPS
 #     Conjugate gradients        along a spanning tree, which is found first: nothing to choose
 #
-# The planner has nothing to choose and is told nothing. Each target is a run of its own, until it is certified, and its
+# The planner has no parameter and gets no information. Each target is a run of its own, until it is certified, and its
 # measurements are included. `planner` chooses among all methods that send vectors, `planner, no tree` among those
 # without a client of a special role, and `planner, Hessians` among those along a tree, one of which sends Hessians.
 
@@ -418,7 +418,7 @@ def unit(case: Case) -> int:
     return case.problem.n_clients * case.problem.dim_x
 
 
-def pushed(make: Callable[[Case, float], methods.Method], steps: Callable[[float], int]) -> Callable[..., Curve]:
+def over_push_sum(make: Callable[[Case, float], methods.Method], steps: Callable[[float], int]) -> Callable[..., Curve]:
     """A run of `hypergradient` over Push-Sum with S = steps(parameter)."""
 
     def run(case: Case, net: Network, parameter: float, budget: float) -> Curve:
@@ -552,14 +552,14 @@ NO_TREE = ("Neumann", "Chebyshev", "Tracking", "PreconditionedTracking")
 TREE = ("DirectSolve", "ConjugateGradient")
 CHOSEN = ("Conjugate gradients",)  # by the planner
 METHODS = (
-    Method("HGP", "Global", DIRECTED, STEPS, pushed(lambda c, S: methods.Neumann(1 / c.high), int), "S = {}"),
-    Method("Chebyshev", "Global", DIRECTED, STEPS, pushed(lambda c, S: methods.Chebyshev(), int), "S = {}"),
+    Method("HGP", "Global", DIRECTED, STEPS, over_push_sum(lambda c, S: methods.Neumann(1 / c.high), int), "S = {}"),
+    Method("Chebyshev", "Global", DIRECTED, STEPS, over_push_sum(lambda c, S: methods.Chebyshev(), int), "S = {}"),
     Method("Refined", "Global", DIRECTED, STEPS,
-           pushed(lambda c, S: methods.Refined(methods.Chebyshev(), cycles=4, steps=40), int), "S = {}"),
-    Method("Tracking", "Global", DIRECTED, RATIOS, pushed(lambda c, r: methods.Tracking(r / c.high), lambda r: 1),
-           "η = {}/L"),
+           over_push_sum(lambda c, S: methods.Refined(methods.Chebyshev(), cycles=4, steps=40), int), "S = {}"),
+    Method("Tracking", "Global", DIRECTED, RATIOS,
+           over_push_sum(lambda c, r: methods.Tracking(r / c.high), lambda r: 1), "η = {}/L"),
     Method("Preconditioned tracking", "Global", DIRECTED, STEPS,
-           pushed(lambda c, S: methods.PreconditionedTracking(), int), "S = {}"),
+           over_push_sum(lambda c, S: methods.PreconditionedTracking(), int), "S = {}"),
     Method("Conjugate gradients", "Global", DIRECTED, (1.0,), conjugate_gradients),
     Method("planner", "Global", DIRECTED, (1.0,), planned(None), run_per_target=True),
     Method("planner, no tree", "Global", DIRECTED, (1.0,), planned(NO_TREE), run_per_target=True),
