@@ -43,12 +43,13 @@ class ConjugateGradient(Method):
 
         s = mean_i H_i p,    α = rᵀP⁻¹r / pᵀs,    w ← w + αp,    r ← r − αs,    p ← P⁻¹r + β p,
 
-    with β the ratio of the new rᵀP⁻¹r to the old one. One mean per iteration and one at the start. After m iterations
-    the error in the norm of H̄ is at most 2q^m of the first, q = (√κ − 1)/(√κ + 1), with κ of P⁻¹H̄, and it is 0 after
-    d_x iterations but for rounding. H̄ must be positive definite; clients may be anything.
+    with β the ratio of the new rᵀP⁻¹r to the old one. One mean per iteration and one at the start. The first iteration
+    has P = I. After m iterations the error in the norm of H̄ is at most 2q^(m−1) of that after the first one,
+    q = (√κ − 1)/(√κ + 1), with κ of P⁻¹H̄. It is 0 after d_x + 1 iterations but for rounding. H̄ must be positive
+    definite; clients may be anything.
 
     Over a `TreeAverage` the root preconditions without further messages. s travels up, and α and the next p travel
-    down. The first iteration has P = I. It shows the root how far its own Hessian H_0 is from the mean. From then on
+    down. The first iteration shows the root how far its own Hessian H_0 is from the mean. From then on
     P = |H_0| + δI with δ = 0.3 ‖s − H_0 p‖/‖p‖. Where clients are alike, P is close to H̄; where they are not, it is
     close to a multiple of I. For d_x > 1000 and over other averagings P = I.
 
