@@ -14,7 +14,7 @@ import numpy as np
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, host_float64, to_host
 from hgp_ref.methods.base import Derivatives, Method, Start
 from hgp_ref.methods.curvature import check_symmetric_matrices, check_symmetric_products, first_run
-from hgp_ref.mixing import Mixer, TreeChannel
+from hgp_ref.mixing import Mixer, Runs, TreeChannel
 from hgp_ref.results import Result
 from hgp_ref.validation import Boolean, check_memory, checked
 
@@ -51,7 +51,7 @@ class ConjugateGradient(Method):
     Over a `TreeAverage` the root preconditions without further messages. s travels up, and α and the next p travel
     down. The first iteration shows the root how far its own Hessian H_0 is from the mean. From then on
     P = |H_0| + δI with δ = 0.3 ‖s − H_0 p‖/‖p‖. Where clients are alike, P is close to H̄; where they are not, it is
-    close to a multiple of I. For d_x > 1000 and over other averagings P = I.
+    close to a multiple of I. For d_x > 1000, for a list of averagings, and over other averagings P = I.
 
     Refuses averagings that are not exact, mini-batches, Hessians that are not symmetric, and directions along which H̄
     is not positive.
@@ -152,7 +152,9 @@ class DirectSolve(Method):
     def init(self, start: Start) -> DirectSolveState:
         check_exact(self, start.mixer, start.derivatives)
         if not isinstance(start.mixer.channel, TreeChannel):
-            raise ValueError(f"DirectSolve needs a TreeAverage, got {start.mixer.averagings[0]!r}")
+            averagings = start.mixer.averagings
+            got = f"a list of {len(averagings)}" if isinstance(start.mixer.channel, Runs) else repr(averagings[0])
+            raise ValueError(f"avg must be one TreeAverage for DirectSolve, got {got}")
         if start.w.shape[-1] > DENSE:
             raise ValueError(
                 f"DirectSolve needs d_x <= {DENSE}, got {start.w.shape[-1]}; use ConjugateGradient, which sends vectors"
