@@ -381,8 +381,9 @@ class PreconditionedTracking(Method):
 
     Clients find δ_i and γ_i themselves, without messages (`hgp_ref.methods.curvature.Adaptation`). This is a rule
     without a proof of convergence. It keeps the invariant, so the limit of a run that converges is exact. Clients whose
-    Hessians differ very much need as many messages as with `Tracking`. On rings and other networks that mix slowly,
-    use S ≈ ln 0.5/ln τ steps per call, with the contraction τ of one step.
+    Hessians differ very much need as many messages as with `Tracking`. If a client's Hessian is a thousandth of the
+    others' or less, but not 0, the run may diverge; give a `shift` of about 0.3 times their size. On rings and other
+    networks that mix slowly, use S ≈ ln 0.5/ln τ steps per call, with the contraction τ of one step.
 
     Up to 512 dimensions each client factorises its explicit Hessian once. In more dimensions, or if n d² > 2²⁶, a solve
     is a polynomial of `degree` Hessian-vector products; `est.state.degree` tells which (0 for a factorisation). An

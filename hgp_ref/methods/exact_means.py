@@ -14,7 +14,7 @@ import numpy as np
 from hgp_ref.backend import Array, array_namespace, from_host, host_dtype, host_float64, to_host
 from hgp_ref.methods.base import Derivatives, Method, Start
 from hgp_ref.methods.curvature import check_symmetric_matrices, check_symmetric_products, first_run
-from hgp_ref.mixing import Mixer, TreeChannel
+from hgp_ref.mixing import Mixer, Runs, TreeChannel
 from hgp_ref.results import Result
 from hgp_ref.validation import Boolean, check_memory, checked
 
@@ -43,14 +43,15 @@ class ConjugateGradient(Method):
 
         s = mean_i H_i p,    α = rᵀP⁻¹r / pᵀs,    w ← w + αp,    r ← r − αs,    p ← P⁻¹r + β p,
 
-    with β the ratio of the new rᵀP⁻¹r to the old one. One mean per iteration and one at the start. After m iterations
-    the error in the norm of H̄ is at most 2q^m of the first, q = (√κ − 1)/(√κ + 1), with κ of P⁻¹H̄, and it is 0 after
-    d_x iterations but for rounding. H̄ must be positive definite; clients may be anything.
+    with β the ratio of the new rᵀP⁻¹r to the old one. One mean per iteration and one at the start. The first iteration
+    has P = I. After m iterations the error in the norm of H̄ is at most 2q^(m−1) of that after the first one,
+    q = (√κ − 1)/(√κ + 1), with κ of P⁻¹H̄. It is 0 after d_x + 1 iterations but for rounding. H̄ must be positive
+    definite; clients may be anything.
 
     Over a `TreeAverage` the root preconditions without further messages. s travels up, and α and the next p travel
-    down. The first iteration has P = I. It shows the root how far its own Hessian H_0 is from the mean. From then on
+    down. The first iteration shows the root how far its own Hessian H_0 is from the mean. From then on
     P = |H_0| + δI with δ = 0.3 ‖s − H_0 p‖/‖p‖. Where clients are alike, P is close to H̄; where they are not, it is
-    close to a multiple of I. For d_x > 1000 and over other averagings P = I.
+    close to a multiple of I. For d_x > 1000, for a list of averagings, and over other averagings P = I.
 
     Refuses averagings that are not exact, mini-batches, Hessians that are not symmetric, and directions along which H̄
     is not positive.
@@ -151,7 +152,9 @@ class DirectSolve(Method):
     def init(self, start: Start) -> DirectSolveState:
         check_exact(self, start.mixer, start.derivatives)
         if not isinstance(start.mixer.channel, TreeChannel):
-            raise ValueError(f"DirectSolve needs a TreeAverage, got {start.mixer.averagings[0]!r}")
+            averagings = start.mixer.averagings
+            got = f"a list of {len(averagings)}" if isinstance(start.mixer.channel, Runs) else repr(averagings[0])
+            raise ValueError(f"avg must be one TreeAverage for DirectSolve, got {got}")
         if start.w.shape[-1] > DENSE:
             raise ValueError(
                 f"DirectSolve needs d_x <= {DENSE}, got {start.w.shape[-1]}; use ConjugateGradient, which sends vectors"

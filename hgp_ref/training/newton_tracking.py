@@ -74,7 +74,8 @@ class NewtonTracking(TrainingMethod):
     weight. Over links that lose or delay messages, running sums are used (`RobustPushSum`).
 
     Clients find shifts and steps themselves, without messages, and damp steps where their gradients are not close to
-    linear (`hgp_ref.training.newton_tracking`). Up to 512 dimensions they factorise their Hessian in every iteration,
+    linear (`hgp_ref.training.newton_tracking`). Give a `shift` if a client has far less curvature than the others, as
+    in `PreconditionedTracking`. Up to 512 dimensions they factorise their Hessian in every iteration,
     on the host; in more, a solve is a polynomial of `degree` Hessian-vector products. `fit.rates` holds the γ at which
     clients start.
 

@@ -471,6 +471,23 @@ def test_a_client_without_curvature_takes_part(degree, scale):
     assert_close(fit.x, exact.inner_solution(problem, lam), 1e-9)
 
 
+def test_a_client_with_far_less_curvature_than_the_others_needs_a_shift():
+    H = np.stack([1e-4 * np.diag([1, 0.5, 0.8]), np.diag([1, 0.5, 0.2]), np.diag([1, 0.3, 0.9])])
+    data = np.random.default_rng(1).normal(size=(4, 3, 3))
+    problem = hgp.problems.Quadratic(H, data[0], data[1:3].swapaxes(0, 1), data[3])
+    x, lam, avg = np.zeros((3, 3)), np.zeros((3, 2)), hgp.PushSum(NET, 1)
+    with pytest.raises(hgp.DivergenceError, match="take a larger shift"):
+        hgp.hypergradient(problem, x, lam, avg, PreconditionedTracking(), iterations=400)
+    with pytest.raises(hgp.DivergenceError, match="take a larger shift"):
+        hgp.train(problem, lam, NET, hgp.training.NewtonTracking(400))
+    est = hgp.hypergradient(problem, x, lam, avg, PreconditionedTracking(shift=0.3), iterations=400)
+    assert_close(est.value, exact.hypergradient(problem, x, lam), 1e-9)
+    fit = hgp.train(problem, lam, NET, hgp.training.NewtonTracking(400, shift=0.3))
+    assert_close(fit.x, exact.inner_solution(problem, lam), 1e-9)
+    plan = hgp.plan(problem, x, lam, NET, target=1e-6, methods=["PreconditionedTracking"])
+    assert isinstance(plan.method, PreconditionedTracking) and plan.run(against="x").met
+
+
 @pytest.mark.parametrize("degree", [None, 8])
 def test_refused_hessians_and_shifts_are_named(degree):
     H = np.stack([np.eye(4)] * 3)

@@ -10,7 +10,7 @@ import hgp_ref as hgp
 from hgp_ref import exact
 from hgp_ref.methods import ConjugateGradient, DirectSolve, exact_means
 from hgp_ref.methods.exact_means import DENSE, SHIFT
-from hgp_ref.mixing import ServerAverage, TreeAverage
+from hgp_ref.mixing import ServerAverage, TreeAverage, find_tree
 from hgp_ref.problems.transforms import Transformed
 
 N, D = 5, 7
@@ -62,6 +62,17 @@ def test_other_exact_means_run_without_a_preconditioner(kind, avg):
     np.testing.assert_allclose(est.w[0], conjugate_gradients(problem, x, lam, 3, False)[-1], rtol=1e-9)
     several = run(problem, x, lam, ConjugateGradient(), [avg, avg], iterations=3)
     np.testing.assert_allclose(several.value[1], est.value, rtol=1e-12)
+
+
+def test_a_list_of_averagings_runs_without_a_preconditioner():
+    problem, x, lam = PROBLEMS["quadratic"]()
+    expected = conjugate_gradients(problem, x, lam, 4, precondition=False)
+    both = run(problem, x, lam, ConjugateGradient(), [TreeAverage(NET), TreeAverage(NET.after(3))], iterations=4)
+    for w in both.w:
+        np.testing.assert_allclose(w[0], expected[-1], rtol=1e-9, atol=1e-9 * np.abs(expected[-1]).max())
+    links = (N - 1) * 2 * 5 * problem.dim_x
+    found = [find_tree(net, 8).traffic.floats for net in (NET, NET.after(3))]
+    assert both.traffic.floats.tolist() == [links + floats for floats in found]
 
 
 @problems
@@ -121,8 +132,10 @@ def test_averages_that_are_not_exact_are_refused(method):
 
 def test_what_a_direct_solve_needs():
     problem, x, lam = quadratic(n=N, d=D)
-    with pytest.raises(ValueError, match=r"DirectSolve needs a TreeAverage, got ExactAverage\(5\)"):
+    with pytest.raises(ValueError, match=r"avg must be one TreeAverage for DirectSolve, got ExactAverage\(5\)"):
         run(problem, x, lam, DirectSolve(), hgp.ExactAverage(N))
+    with pytest.raises(ValueError, match="avg must be one TreeAverage for DirectSolve, got a list of 2"):
+        run(problem, x, lam, DirectSolve(), [TreeAverage(NET), TreeAverage(NET.after(3))])
     d = DENSE + 1
     large = hgp.problems.Quadratic(np.ones((2, 1, 1)) * np.eye(d), np.ones((2, d)), np.ones((2, 1, d)), np.ones((2, d)))
     with pytest.raises(ValueError, match=f"DirectSolve needs d_x <= {DENSE}, got {d}; use ConjugateGradient"):

@@ -205,6 +205,21 @@ def test_expected_floats_hold_where_a_run_continues():
     assert 0.7 < np.median(whole) < 1.4
 
 
+def test_expected_floats_over_unreliable_links():
+    """Runs over such links continue more often than not; what is expected includes that, in the median."""
+    ratios = []
+    for seed in range(970000, 970012):
+        problem = hgp.problems.Quadratic.random(5, 8, 2, seed=seed, condition=10.0 ** (1 + seed % 3))
+        lam, base = np.zeros((5, 2)), hgp.networks.RandomDirected(5, seed=seed)
+        net = hgp.networks.Unreliable(base, loss=0.1, delay=seed % 2, seed=seed)
+        x = exact.inner_solution(problem, lam)
+        plan = hgp.plan(problem, x, lam, net, target=10.0 ** -(3 + seed % 5))
+        out = plan.run()
+        assert out.met and relative(out.value, exact.hypergradient(problem, x, lam)) <= plan.target
+        ratios.append(plan.traffic.floats / out.traffic.floats)
+    assert 1 / 1.5 < np.median(ratios) < 1.5, np.median(ratios)
+
+
 class Scaled:
     """Outer gradients times a factor, as far down as numbers go."""
 

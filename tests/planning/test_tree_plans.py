@@ -202,6 +202,19 @@ def test_the_choice_of_methods():
         assert {label.split(" ")[0] for label, _ in plan.compared} == {name}
 
 
+@pytest.mark.parametrize(("name", "limit"), [("DirectSolve", "DENSE"), ("PreconditionedTracking", "FACTORISED")])
+def test_dimensions_too_large_for_a_method_are_named(name, limit, monkeypatch):
+    problem, x, lam = conditioned(4, 6, 20.0)
+    net = NETS["directed"](4)
+    monkeypatch.setattr(planner, limit, 5)
+    with pytest.raises(ValueError, match=f"methods must include others than {name} for d_x > 5, got d_x = 6"):
+        hgp.plan(problem, x, lam, net, methods=[name])
+    plan = hgp.plan(problem, x, lam, net, methods=[name, "Tracking"])
+    assert isinstance(plan.method, Tracking) and plan.tree is None
+    monkeypatch.setattr(planner, limit, 6)
+    assert type(hgp.plan(problem, x, lam, net, methods=[name]).method).__name__ == name
+
+
 def test_a_plan_along_a_tree_is_printed_and_saved(tmp_path):
     problem, x, lam = quadratic(n=6)
     plan = hgp.plan(problem, x, lam, NETS["directed"](6), target=1e-5)
