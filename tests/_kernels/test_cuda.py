@@ -16,7 +16,7 @@ from hgp_ref._kernels import cuda
 from hgp_ref._kernels.cuda import Sleepers
 from hgp_ref._kernels.graphs import adjacencies
 from hgp_ref._kernels.links import asleep_at, keep_from_sleepers, message_delays
-from hgp_ref.mixing import connect
+from hgp_ref.mixing import connect, simulated, unreliable
 from hgp_ref.mixing.channel import WeightRule
 from hgp_ref.mixing.unreliable import InFlight, deliveries
 from hgp_ref.networks import (
@@ -221,6 +221,22 @@ def test_calls_over_unreliable_links_continue_each_other(lib):
 
 
 @needs_cupy
+@pytest.mark.parametrize("limit", ["DEVICE_PAST_BYTES", "DEVICE_LINK_BYTES"])
+def test_calls_over_unreliable_links_that_need_much_memory_are_prepared_by_the_host(lib, monkeypatch, limit):
+    net, z = LINKS[2], np.ones((LINKS[2].n, 2))
+    sampler, drawn = type(net.device_sampler().on(lib.asarray(z))), []
+    rows = sampler.rows
+    monkeypatch.setattr(sampler, "rows", lambda *given: drawn.append(given) or rows(*given))
+    for bytes_, on_device in ((2**20, True), (100, False)):
+        monkeypatch.setattr(unreliable, limit, bytes_)
+        channel = connect(net, "stepping")
+        channel.use_running_sums()
+        channel.mix(lib.asarray(z), 3, WeightRule.RESET)
+        assert bool(drawn) == on_device
+        drawn.clear()
+
+
+@needs_cupy
 def test_more_columns_than_the_grid_has_threads(lib, monkeypatch):
     grids, function = [], cuda._function
 
@@ -234,6 +250,26 @@ def test_more_columns_than_the_grid_has_threads(lib, monkeypatch):
     expected = connect(net, "stepping").average(z, 3)
     np.testing.assert_array_equal(lib.to_numpy(connect(net, "stepping").average(lib.asarray(z), 3)), expected)
     assert max(grid[1] for grid in grids if len(grid) > 1) == 2
+
+
+@needs_cupy
+@pytest.mark.parametrize("rule", [WeightRule.RESET, WeightRule.CARRY], ids=lambda rule: rule.value)
+@pytest.mark.parametrize("name", ["out", "sparse", "directed", "asleep"])
+def test_calls_whose_graphs_are_drawn_in_blocks(lib, monkeypatch, name, rule):
+    """Graphs of a long call would fill the memory."""
+    net, z, drawn = NETWORKS[name], np.random.default_rng(0).standard_normal((NETWORKS[name].n, 3)), []
+    sampler = type(net.device_sampler().on(lib.asarray(z)))
+    rows = sampler.rows
+    monkeypatch.setattr(sampler, "rows", lambda self, first, graphs: drawn.append(graphs) or rows(self, first, graphs))
+    room = net.device_sampler().on(lib.asarray(z)).room
+    monkeypatch.setattr(simulated, "DEVICE_BYTES", 3 * cuda.EDGE_BYTES * room)
+    expected, host = calls(net, "stepping", rule, True, z, number=2, steps=8)
+    found, channel = calls(net, "stepping", rule, True, lib.asarray(z), number=2, steps=8)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(lib.to_numpy(a), b)
+    np.testing.assert_array_equal(channel.omega, host.omega)
+    assert (channel.traffic, channel.step) == (host.traffic, host.step)
+    assert drawn == [3, 3, 2, 3, 3, 2]
 
 
 @needs_cupy
@@ -583,6 +619,24 @@ def test_windows_with_unequal_padding(lib):
     ):
         expected = np.concatenate(windows.gather(a, np), axis=-1)
         np.testing.assert_array_equal(lib.to_numpy(cuda.gather_windows(lib.asarray(a), windows)), expected)
+
+
+@needs_cupy
+def test_kernels_without_work_are_not_launched(lib):
+    """CuPy launches one block if a grid is empty."""
+    index = lib.asarray(np.zeros((3, 0), dtype=np.int64))
+    assert cuda.gather_columns(lib.asarray(np.ones((3, 4))), index).shape == (3, 0)
+    none = lib.asarray(np.ones((3, 0)))
+    assert cuda.tracking_message(none, 1.0, none).shape == (3, 0)
+
+
+@needs_cupy
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_messages_of_tracking_in_any_layout(lib, order):
+    u, y = np.random.default_rng(0).standard_normal((2, 3, 4))
+    there = lib.xp.asarray(lib.asarray(u), order=order)
+    expected = np.concatenate([u - 0.3 * y, y], axis=-1)
+    np.testing.assert_array_equal(lib.to_numpy(cuda.tracking_message(there, 0.3, lib.asarray(y))), expected)
 
 
 @needs_cupy
