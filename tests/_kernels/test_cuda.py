@@ -545,7 +545,7 @@ def test_whole_runs_agree_with_the_host(lib, method, batches):
 @needs_cupy
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_products_of_views(lib, dtype):
-    """Transposed matrices, parts of a larger array and single rows or columns, as they lie in memory."""
+    """Transposed, repeated and reversed matrices, parts of a larger array and single rows or columns, as they lie."""
     rng, xp = np.random.default_rng(0), lib.xp
     for p, q, r in ((4, 5, 3), (1, 5, 3), (4, 1, 3), (4, 5, 1), (1, 1, 1)):
         whole = rng.standard_normal((2, p * q + 7)).astype(dtype)
@@ -554,6 +554,8 @@ def test_products_of_views(lib, dtype):
         views = [(a, there), (a.mT, xp.matrix_transpose(there)), (a[:, ::2, ::2], there[:, ::2, ::2])]
         first = (q + 1) // 2  # columns of rows that are longer, and the transpose
         views += [(a[:, :, :first], there[:, :, :first]), (a[:, :, :first].mT, there[:, :, :first].transpose(0, 2, 1))]
+        views += [(np.broadcast_to(v[:, :1, :], v.shape), xp.broadcast_to(w[:, :1, :], v.shape)) for v, w in views[:2]]
+        views += [(v[::-1, ::-1, :], w[::-1, ::-1, :]) for v, w in views[:2]]
         for left, on_device in views:
             right = rng.standard_normal((2, left.shape[2], r)).astype(dtype)
             for other, form in ((right, lambda m: m), (np.ascontiguousarray(right.mT), xp.matrix_transpose)):
