@@ -162,7 +162,7 @@ def test_a_channel_computes_on_the_device_of_each_vector(elsewhere, net, mode, r
 
 def test_devices_by_number(elsewhere):
     k = elsewhere.id
-    for name in (k, str(k), f"cuda:{k}", elsewhere):
+    for name in (k, np.int32(k), str(k), f"cuda:{k}", elsewhere):
         assert backend.get_backend("cupy", name).asarray(np.ones(2)).device == elsewhere
         assert P.to("cupy", device=name)._like().device == elsewhere
     scaled = hgp.problems.LogRates(small.logistic())
