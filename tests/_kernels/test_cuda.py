@@ -253,6 +253,21 @@ def test_more_columns_than_the_grid_has_threads(lib, monkeypatch):
 
 
 @needs_cupy
+@pytest.mark.parametrize("net", [NETWORKS["out"], LINKS[0]], ids=["reliable", "unreliable"])
+@pytest.mark.parametrize("mode", ["stepping", "composed"])
+def test_vectors_in_any_layout(lib, net, mode):
+    z = np.random.default_rng(0).standard_normal((2, net.n, 3))
+    expected = hgp.RobustPushSum(net, 3, mode=mode).apply(z)
+    there, xp = lib.asarray(z), lib.xp
+    repeated = xp.repeat(there, 2, axis=-1)[..., ::2]
+    for laid_out in (xp.asarray(there, order="F"), repeated, xp.flip(xp.asarray(xp.flip(there), copy=True))):
+        assert_same(hgp.RobustPushSum(net, 3, mode=mode).apply(laid_out), expected, lib)
+    same = xp.broadcast_to(there[:1, :1, :], z.shape)
+    expected = hgp.RobustPushSum(net, 3, mode=mode).apply(np.broadcast_to(z[:1, :1], z.shape))
+    assert_same(hgp.RobustPushSum(net, 3, mode=mode).apply(same), expected, lib)
+
+
+@needs_cupy
 @pytest.mark.parametrize("rule", [WeightRule.RESET, WeightRule.CARRY], ids=lambda rule: rule.value)
 @pytest.mark.parametrize("name", ["out", "sparse", "directed", "asleep"])
 def test_calls_whose_graphs_are_drawn_in_blocks(lib, monkeypatch, name, rule):
@@ -520,6 +535,28 @@ def test_products_of_linear_models(lib, name, dtype, runs):
 
 
 @needs_cupy
+@pytest.mark.parametrize("layout", ["Fortran", "strided"])
+@pytest.mark.parametrize("runs", [(), (2,)], ids=["one run", "two runs"])
+@pytest.mark.parametrize("name", ["logistic", "one rate", "softmax weights"])
+def test_products_of_arrays_in_any_layout(lib, name, runs, layout):
+    host, rng = linear_problem(name, "float64"), np.random.default_rng(0)
+    x, u = rng.standard_normal((2, *runs, 4, host.dim_x))
+    lam, batch = np.abs(rng.standard_normal((*runs, 4, host.dim_lam))), rng.integers(0, 4, (*runs, 4, 5))
+
+    def laid_out(a):
+        there = lib.asarray(a)
+        return lib.xp.asarray(there, order="F") if layout == "Fortran" else lib.xp.repeat(there, 2, axis=-1)[..., ::2]
+
+    problem, there = host.to(lib.backend), laid_out(batch)
+    assert_same(problem.inner_grad(laid_out(x), laid_out(lam), there), host.inner_grad(x, lam, batch), lib)
+    one = lam[0] if runs else lam
+    derivatives = problem.linearize(laid_out(x), laid_out(one), there)
+    expected = host.linearize(x, one, batch)
+    assert_same(derivatives.hvp(laid_out(u)), expected.hvp(u), lib)
+    assert_same(derivatives.cross(laid_out(u)), expected.cross(u), lib)
+
+
+@needs_cupy
 @pytest.mark.parametrize("batches", [None, 3, hgp.MiniBatches(3, seed=(1, 2)), hgp.MiniBatches(9, replace=True)])
 @pytest.mark.parametrize("method", ["Neumann", "Chebyshev", "Tracking", "Refined"])
 def test_whole_runs_agree_with_the_host(lib, method, batches):
@@ -646,10 +683,12 @@ def test_columns_by_index(lib):
     rng = np.random.default_rng(0)
     a, index = rng.standard_normal((3, 8)), rng.integers(0, 8, (3, 5))
     gathered = np.take_along_axis(a, index, axis=1)
-    assert_same(cuda.gather_columns(lib.asarray(a), lib.asarray(index)), gathered, lib, rtol=0)
     sums = np.zeros((3, 8))
     np.add.at(sums, (np.arange(3)[:, None], index), gathered)
-    assert_same(cuda.add_columns(lib.asarray(gathered), lib.asarray(index), 8), sums, lib)
+    for order in ("C", "F"):
+        values, places = (lib.xp.asarray(lib.asarray(part), order=order) for part in (gathered, index))
+        assert_same(cuda.add_columns(values, places, 8), sums, lib)
+        assert_same(cuda.gather_columns(lib.xp.asarray(lib.asarray(a), order=order), places), gathered, lib, rtol=0)
     nothing = lib.asarray(index[:, :0])  # an empty mini-batch
     assert_same(cuda.add_columns(lib.asarray(gathered[:, :0]), nothing, 8), 0 * sums, lib)
 
