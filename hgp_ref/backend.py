@@ -139,8 +139,8 @@ def _gpus(cupy: Any) -> int:
 def _read_device(name: str, library: Any, device: Any, gpus: int) -> Any:
     """The device of the library that `device`, a number, text or a device, stands for."""
     number = None
-    if isinstance(device, int) and not isinstance(device, bool):
-        number = device
+    if isinstance(device, int | np.integer) and not isinstance(device, bool):
+        number = int(device)
     elif isinstance(device, str) and device.rpartition(":")[2].isdigit():
         number = int(device.rpartition(":")[2])
     if name == "cupy":

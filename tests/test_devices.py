@@ -162,7 +162,7 @@ def test_a_channel_computes_on_the_device_of_each_vector(elsewhere, net, mode, r
 
 def test_devices_by_number(elsewhere):
     k = elsewhere.id
-    for name in (k, str(k), f"cuda:{k}", elsewhere):
+    for name in (k, np.int32(k), str(k), f"cuda:{k}", elsewhere):
         assert backend.get_backend("cupy", name).asarray(np.ones(2)).device == elsewhere
         assert P.to("cupy", device=name)._like().device == elsewhere
     scaled = hgp.problems.LogRates(small.logistic())
@@ -247,6 +247,33 @@ def test_runs_continue_across_host_and_device(first, second, saved, tmp_path):
 def test_mixed_libraries_say_what_to_do(lib):
     with pytest.raises(TypeError, match=r"mixed array libraries: .*; move one with hgp.backend.from_host"):
         estimate(P, X, lib.asarray(LAM))
+
+
+@pytest.mark.parametrize("name", ["w0", "resume"])
+def test_an_earlier_run_in_another_dtype_is_refused_for_its_dtype(lib, name):
+    earlier = estimate(P, X, LAM)
+    problem, x, lam = (a.to("cupy", "float32") if a is P else lib.asarray(a.astype("float32")) for a in (P, X, LAM))
+    part = "w0" if name == "w0" else "resume.w"
+    with pytest.raises(TypeError, match=f"mixed dtypes: x is float32, {part} is float64"):
+        estimate(problem, x, lam, **{name: earlier.w if name == "w0" else earlier})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda problem, lam: hgp.sgp(problem, lam, NET, steps=3, lr=0.1),
+        lambda problem, lam: hgp.train(problem, lam, NET, hgp.training.NewtonTracking(3)),
+        lambda problem, lam: hgp.exact.inner_solution(problem, lam),
+        lambda problem, lam: hgp.bilevel.optimise(problem, lam, NET),
+    ],
+    ids=["sgp", "train", "inner_solution", "optimise"],
+)
+def test_lam_of_another_library_or_dtype_is_named(lib, call):
+    problem = P.to("cupy", device=lib.device)
+    with pytest.raises(TypeError, match=r"lam must be a cupy.ndarray as the problem's data, got numpy.ndarray"):
+        call(problem, LAM)
+    with pytest.raises(TypeError, match="lam must have the problem's dtype float64, got float32"):
+        call(problem, lib.asarray(LAM.astype("float32")))
 
 
 # What is copied and sent ----------------------------------------------------------------------------------------------

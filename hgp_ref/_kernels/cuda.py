@@ -133,12 +133,14 @@ extern "C" __global__ void draw_receivers(i64 n, i64 graphs, i64 most, i64 small
   degrees[t * n + j] = (int)k + 1;
   for (i64 e = 0; e <= k; ++e) atomicAdd(in_degrees + t * n + row[e], 1);
 }
-// Thread: sender j of graph t. Puts j into the rows of its receivers at the next free place.
+// Thread: sender j of graph t. Puts j into the rows of its receivers; `left` (graphs, n) counts their free places.
 extern "C" __global__ void place_senders(i64 n, i64 graphs, i64 most, const int* receivers, const int* degrees,
-    int* next, int* senders) {
+    const i64* indptr, int* left, int* senders) {
   THREAD_OF(j, n, t, graphs)
-  for (int e = 0; e < degrees[t * n + j]; ++e)
-    senders[t * n * most + atomicAdd(next + t * n + receivers[(t * n + j) * most + e], 1)] = (int)j;
+  for (int e = 0; e < degrees[t * n + j]; ++e) {
+    int i = receivers[(t * n + j) * most + e];
+    senders[t * n * most + indptr[t * (n + 1) + i] + atomicSub(left + t * n + i, 1) - 1] = (int)j;
+  }
 }
 // Thread: receiver i of graph t. Sorts its senders, and writes their weights.
 extern "C" __global__ void sort_rows(i64 n, i64 graphs, i64 most, const i64* indptr, const int* degrees, int* senders,
@@ -377,8 +379,8 @@ extern "C" __global__ void draw_batches(i64 n, i64 steps, i64 b, i64 stride, i64
 COOPERATIVE = (
     COMMON
     + r"""
-// Block: graph t. indptr (graphs, n + 1) is the running sum of in_degrees (graphs, n), which becomes where rows begin.
-extern "C" __global__ void scan_rows(i64 n, int* in_degrees, i64* indptr) {
+// Block: graph t. indptr (graphs, n + 1) is the running sum of in_degrees (graphs, n).
+extern "C" __global__ void scan_rows(i64 n, const int* in_degrees, i64* indptr) {
   __shared__ i64 tile[256];
   __shared__ i64 before;
   i64 t = blockIdx.x;
@@ -394,10 +396,7 @@ extern "C" __global__ void scan_rows(i64 n, int* in_degrees, i64* indptr) {
       tile[lane] += other;
       __syncthreads();
     }
-    if (i < n) {
-      indptr[t * (n + 1) + i + 1] = before + tile[lane];
-      in_degrees[t * n + i] = (int)(before + (lane ? tile[lane - 1] : 0));
-    }
+    if (i < n) indptr[t * (n + 1) + i + 1] = before + tile[lane];
     __syncthreads();
     if (lane == 0) before += tile[255];
     __syncthreads();
@@ -554,6 +553,8 @@ def _function(xp: Namespace, text: str, name: str, dtype: str) -> Any:
 def _launch(like: Array, text: str, name: str, grid: tuple[int, ...], *arguments: Any,
             threads: int = THREADS, dtype: str = "float64") -> None:  # fmt: skip
     """Launch a kernel of `text` on the device of `like`; integers are passed as 64 bits."""
+    if 0 in grid:
+        return  # CuPy would launch one block
     with device(like):
         function = _function(array_namespace(like), text, name, dtype)
         function(grid, (threads,), tuple(np.int64(a) if isinstance(a, int) else a for a in arguments))
@@ -678,13 +679,13 @@ class _OutNeighbours(Sampler):
         xp, n, most, rule, like = self.xp, self.n, self.most, self.rule, self.like
         receivers = self._empty(graphs, n, most, dtype=xp.int32)
         degrees = self._empty(graphs, n, dtype=xp.int32)
-        places = xp.zeros((graphs, n), dtype=xp.int32, device=self.device)
-        rows, each = self._empty_rows(graphs), (n, graphs, most)
+        in_degrees = xp.zeros((graphs, n), dtype=xp.int32, device=self.device)
+        sent, rows, each = (receivers, degrees), self._empty_rows(graphs), (n, graphs, most)
         degree = (rule.smallest, self.table, rule.table.size, rule.degree_stream)
         draws = (*each, *degree, rule.stream, *self.key, first)
-        _launch(like, RANDOM, "draw_receivers", _grid(n, graphs), *draws, receivers, degrees, places)
-        _launch(like, COOPERATIVE, "scan_rows", (graphs,), n, places, rows.indptr, threads=256)
-        _launch(like, RANDOM, "place_senders", _grid(n, graphs), *each, receivers, degrees, places, rows.senders)
+        _launch(like, RANDOM, "draw_receivers", _grid(n, graphs), *draws, *sent, in_degrees)
+        _launch(like, COOPERATIVE, "scan_rows", (graphs,), n, in_degrees, rows.indptr, threads=256)
+        _launch(like, RANDOM, "place_senders", _grid(n, graphs), *each, *sent, rows.indptr, in_degrees, rows.senders)
         _launch(like, RANDOM, "sort_rows", _grid(n, graphs), *each, rows.indptr, degrees, rows.senders, rows.weights)
         return rows
 
@@ -920,7 +921,7 @@ def linear_product(
     per_client: tuple[Any, ...] = (0, u, 0, 0, 0)
     if rates:
         columns = int(rate.shape[-1])
-        per_client = (1, *entries.of_run(rate), columns, int(columns > 1 or d * C == 1))
+        per_client = (1, *entries.of_run(rate), columns, int(columns > 1))
     number = host_dtype(u).type(0 if rates else rate)
     arguments = (entries.X, *entries.index, v, number, *per_client, *entries.of_run(u), out)
     sizes, dtype = (runs, n, entries.b, d, C), str(host_dtype(u))

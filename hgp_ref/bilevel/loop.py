@@ -29,8 +29,7 @@ from hgp_ref.bilevel.updates import Update
 from hgp_ref.errors import DivergenceError
 from hgp_ref.mixing import Channel
 from hgp_ref.networks import Network
-from hgp_ref.problems.base import FullProblem, check_argument, optional
-from hgp_ref.training.gradient_push import check_lam
+from hgp_ref.problems.base import FullProblem, check_lam
 
 RETRIES = 4  # of an estimate that diverged, each with half the η
 HALVINGS = 8  # of a step to a λ at which training fails
@@ -198,11 +197,9 @@ class Loop:
 
 def check_start(problem: FullProblem, lam: Array, x0: Array | None) -> Array:
     """A copy of λ_0, after checking λ_0 and x0."""
-    check_lam(problem, lam, x0, run_axes=False)
-    data = optional(problem.wrapped, "_like")  # of built-in problems
-    if data is not None:
-        check_argument("lam", lam, data(), (problem.n_clients, problem.dim_lam), "n_clients, dim_lam")
+    check_lam(problem, lam)
     if x0 is not None:
+        validation.same_kind(lam=lam, x0=x0)
         validation.shape("x0", x0, (problem.n_clients, problem.dim_x), "(n, d_x)", run_axes=False)
         validation.finite("x0", x0)
     return array_namespace(lam).asarray(detached(lam), copy=True)

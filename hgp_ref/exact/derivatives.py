@@ -24,7 +24,7 @@ from hgp_ref.backend import (
     to_host,
     unit_vectors,
 )
-from hgp_ref.problems.base import FullProblem, Problem, as_problem, check_point, optional
+from hgp_ref.problems.base import FullProblem, Problem, as_problem, check_lam, check_point, optional
 
 MEMORY_LIMIT = 4 * 2**30  # bytes of the largest array; a few of its size exist at once
 
@@ -195,9 +195,7 @@ def inner_solution(
     True
     """
     problem = as_problem(problem, ("inner_cost", "inner_grad"))
-    validation.same_kind(lam=lam)
-    validation.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=False)
-    validation.finite("lam", lam)
+    check_lam(problem, lam)
     mean = _Mean(problem, lam)
     newton = _Newton(mean, _start(x0, problem))
     for _ in range(validation.integer("max_iterations", max_iterations)):

@@ -605,7 +605,9 @@ def _read_resume(
 def _earlier(name: str, a: Array, like: Array) -> Array:
     """An array of an earlier run, in the library and on the device of this run."""
     validation.array(name, a)
-    if (array_namespace(a), device(a)) != (array_namespace(like), device(like)) and host_dtype(a) == host_dtype(like):
+    if (array_namespace(a), device(a)) != (array_namespace(like), device(like)):
+        if host_dtype(a) != host_dtype(like):
+            raise TypeError(f"mixed dtypes: x is {like.dtype}, {name} is {a.dtype}")
         a = from_host(to_host(a), like=like)
     validation.same_kind(**{"x": like, name: a})
     validation.finite(name, a)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -63,6 +63,7 @@ MOST_CALLS = 1024  # of a block
 BLOCK_BYTES = 16 * 2**20  # of the matrices of a block (one call is always prepared)
 BLOCK_WORK = 2**20  # multiply-adds per run to compose the matrices of a block: a millisecond or two, maybe wasted
 DEVICE_ENTRIES = 2**23  # of the matrices that a GPU draws and multiplies at once
+DEVICE_BYTES = 2**28  # of the graphs that a GPU draws at once for a call (those of one step are always drawn)
 CHUNK_BYTES = 2**20  # of the matrices drawn before they are multiplied; they should fit in the cache
 
 
@@ -526,13 +527,15 @@ class CudaSteps(CudaCalls):
         z = array_namespace(z).asarray(z, order="C")
         omega = self._omega if self.weight_rule is WeightRule.CARRY else self._ones
         divide = self.divide and self.weight_rule is not WeightRule.NONE
-        period = int(self._graphs.indptr.shape[0])
         for s in range(self.steps):
-            graph = self._graphs.at((self.first + self.used * self.steps + s) % period)
-            z, omega = cuda.pull(graph, z, omega, divide and s == self.steps - 1)
+            z, omega = cuda.pull(self._graph(s), z, omega, divide and s == self.steps - 1)
         self._omega = omega
         self.used += 1
         return z
+
+    def _graph(self, s: int) -> tuple[Array, Array, Array]:
+        period = int(self._graphs.indptr.shape[0])
+        return self._graphs.at((self.first + self.used * self.steps + s) % period)
 
     @property
     def weights(self) -> Array:
@@ -541,6 +544,20 @@ class CudaSteps(CudaCalls):
     @property
     def final_omega(self) -> Array:
         return self._omega if self.after is None else self.after[self.used - 1]
+
+
+class CudaBlocks(CudaSteps):
+    """One call of many steps: `draw(s, steps)` draws graphs from step s of the call on, a block of steps at a time."""
+
+    def __init__(self, draw: Callable[[int, int], cuda.Rows], block: int, *arguments: Any) -> None:
+        self._draw, self._block = draw, block
+        super().__init__(*arguments)
+
+    def _graph(self, s: int) -> tuple[Array, Array, Array]:
+        if s and s % self._block == 0:
+            self._graphs = self._draw(s, min(self._block, self.steps - s))
+            self._ends = array_namespace(self._ends).concat([self._ends, self._graphs.indptr[:, -1]])
+        return self._graphs.at(s % self._block)
 
 
 class CudaProducts(CudaCalls):
@@ -650,7 +667,12 @@ class Simulated(PreparedChannel):
         edges = int(net.expected_edges) if sampler is None else sampler.room
         count = min(count, max(1, min(64, 2 * BLOCK_BYTES // (cuda.EDGE_BYTES * steps * edges))))
         if sampler is not None:
-            return self._cuda_calls(False, sampler, z, steps, weight_rule, divide, count)
+            drawn = sampler, z, steps, weight_rule, divide, count
+            block = max(1, DEVICE_BYTES // (cuda.EDGE_BYTES * edges))
+            if steps <= block:
+                return self._cuda_calls(False, *drawn)
+            (first, _), rows_from = net._steps(self._step + 1, steps), sampler.rows
+            return CudaBlocks(lambda s, steps: rows_from(first + s, steps), block, *self._drawn(*drawn, block))
         graphs, messages = graphs_of_calls(net, self._step, steps, count)
         before = self.omega if weight_rule is WeightRule.CARRY else np.ones(self.n)
         after = weights_along(graphs, before, weight_rule, net)
@@ -678,13 +700,20 @@ class Simulated(PreparedChannel):
         return (CudaProducts if composed else CudaSteps)(*self._drawn(*drawn))
 
     def _drawn(
-        self, sampler: cuda.Sampler, z: Array, steps: int, weight_rule: WeightRule, divide: bool, count: int
+        self,
+        sampler: cuda.Sampler,
+        z: Array,
+        steps: int,
+        weight_rule: WeightRule,
+        divide: bool,
+        count: int,
+        block: int | None = None,
     ) -> tuple[Any, ...]:
-        """The arguments of `CudaCalls`, with graphs drawn on the device."""
+        """The arguments of `CudaCalls`, with the graphs of all calls, or of a block of steps, drawn on the device."""
         first, graphs = self.net._steps(self._step + 1, count * steps)
         per_step = sampler.messages
         messages = None if per_step is None else [steps * per_step] * count
-        return sampler.rows(first, graphs), self._omega, z, steps, weight_rule, divide, count, messages
+        return sampler.rows(first, block or graphs), self._omega, z, steps, weight_rule, divide, count, messages
 
     def _add_traffic(self, calls: PreparedCalls) -> None:
         if not isinstance(calls, CudaCalls) or calls.uncounted is None:

@@ -145,6 +145,7 @@ def _merged(
 PAST_BYTES = 16 * 2**20  # of past rows that are stored; shares still in flight are then added up by edge
 PAST_STEPS = 32
 DEVICE_PAST_BYTES = 16 * PAST_BYTES  # on CuPy, where calls of more steps are prepared by the host
+DEVICE_LINK_BYTES = 2**30  # of the graphs of a call and of what arrives when, on CuPy likewise
 
 
 class InFlightState:
@@ -485,8 +486,10 @@ class Lossy(Simulated):
     def _stepping(self, z: Array, steps: int, weight_rule: WeightRule, divide: bool, count: int) -> PreparedCalls:
         if weight_rule is WeightRule.RESET and cuda.applies(z) and steps <= PAST_STEPS:
             sampler = self._device_sampler(z, weight_rule)
-            if sampler is not None and steps * z.size * host_dtype(z).itemsize <= DEVICE_PAST_BYTES:
-                most = 2 * PAST_BYTES // (3 * cuda.EDGE_BYTES * steps * sampler.room)
+            links = 0 if sampler is None else 3 * cuda.EDGE_BYTES * steps * sampler.room
+            past = steps * z.size * host_dtype(z).itemsize
+            if sampler is not None and past <= DEVICE_PAST_BYTES and links <= DEVICE_LINK_BYTES:
+                most = 2 * PAST_BYTES // links
                 return self._cuda_calls(
                     False, sampler, z, steps, weight_rule, divide, min(count, max(1, min(64, most)))
                 )

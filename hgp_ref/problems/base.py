@@ -718,6 +718,16 @@ def check_point(problem: FullProblem, x: Array, lam: Array) -> tuple[Array, Arra
     return detached(x), detached(lam)
 
 
+def check_lam(problem: FullProblem, lam: Array, run_axes: bool = False) -> None:
+    """TypeError or ValueError unless λ fits the problem and is of its library, device and dtype."""
+    validation.same_kind(lam=lam)
+    validation.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=run_axes)
+    validation.finite("lam", lam)
+    data = optional(problem.wrapped, "_like")  # of built-in problems
+    if data is not None:
+        check_argument("lam", lam, data(), (problem.n_clients, problem.dim_lam), "n_clients, dim_lam")
+
+
 def check_batch(batch: Array, like: Array, n: int) -> Shape:
     """The leading run axes of `batch`, an integer array (..., n, b) on the device of `like`."""
     if batch is None:

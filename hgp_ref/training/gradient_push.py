@@ -36,7 +36,7 @@ from hgp_ref.mixing import Averaging, Channel, Mixer, PushSum, RobustPushSum, Tr
 from hgp_ref.mixing.simulated import MODES
 from hgp_ref.networks import Network
 from hgp_ref.problems import Problem, as_problem
-from hgp_ref.problems.base import FullProblem, optional
+from hgp_ref.problems.base import FullProblem, check_lam, optional
 from hgp_ref.problems.batches import BatchSampler, MiniBatches, read_batches
 from hgp_ref.progress import Bar, bar
 from hgp_ref.results import Result
@@ -198,7 +198,9 @@ def train(
     True
     """
     problem = as_problem(problem, needs=("inner_grad",))
-    check_lam(problem, lam, x0)
+    check_lam(problem, lam, run_axes=True)
+    if x0 is not None:
+        validation.same_kind(lam=lam, x0=x0)
     return method.run(problem, detached(lam), net, x0, tol, callback, progress)
 
 
@@ -664,13 +666,6 @@ def read_milestones(steps: int, milestones: Sequence[float]) -> tuple[int, ...]:
     if numbers:
         return tuple(values.astype(np.int64).tolist())
     return tuple(math.ceil(Fraction(value).limit_denominator(10**6) * steps) for value in values.tolist())
-
-
-def check_lam(problem: FullProblem, lam: Array, x0: Array | None, run_axes: bool = True) -> None:
-    """Check that λ fits the problem and that x_0 is an array of the same kind."""
-    validation.same_kind(lam=lam, **({} if x0 is None else {"x0": x0}))
-    validation.shape("lam", lam, (problem.n_clients, problem.dim_lam), "(n, d_lam)", run_axes=run_axes)
-    validation.finite("lam", lam)
 
 
 def check_clients(net: Network, clients: int) -> None:

@@ -16,7 +16,7 @@ from hgp_ref._kernels import cuda
 from hgp_ref._kernels.cuda import Sleepers
 from hgp_ref._kernels.graphs import adjacencies
 from hgp_ref._kernels.links import asleep_at, keep_from_sleepers, message_delays
-from hgp_ref.mixing import connect
+from hgp_ref.mixing import connect, simulated, unreliable
 from hgp_ref.mixing.channel import WeightRule
 from hgp_ref.mixing.unreliable import InFlight, deliveries
 from hgp_ref.networks import (
@@ -221,6 +221,22 @@ def test_calls_over_unreliable_links_continue_each_other(lib):
 
 
 @needs_cupy
+@pytest.mark.parametrize("limit", ["DEVICE_PAST_BYTES", "DEVICE_LINK_BYTES"])
+def test_calls_over_unreliable_links_that_need_much_memory_are_prepared_by_the_host(lib, monkeypatch, limit):
+    net, z = LINKS[2], np.ones((LINKS[2].n, 2))
+    sampler, drawn = type(net.device_sampler().on(lib.asarray(z))), []
+    rows = sampler.rows
+    monkeypatch.setattr(sampler, "rows", lambda *given: drawn.append(given) or rows(*given))
+    for bytes_, on_device in ((2**20, True), (100, False)):
+        monkeypatch.setattr(unreliable, limit, bytes_)
+        channel = connect(net, "stepping")
+        channel.use_running_sums()
+        channel.mix(lib.asarray(z), 3, WeightRule.RESET)
+        assert bool(drawn) == on_device
+        drawn.clear()
+
+
+@needs_cupy
 def test_more_columns_than_the_grid_has_threads(lib, monkeypatch):
     grids, function = [], cuda._function
 
@@ -234,6 +250,41 @@ def test_more_columns_than_the_grid_has_threads(lib, monkeypatch):
     expected = connect(net, "stepping").average(z, 3)
     np.testing.assert_array_equal(lib.to_numpy(connect(net, "stepping").average(lib.asarray(z), 3)), expected)
     assert max(grid[1] for grid in grids if len(grid) > 1) == 2
+
+
+@needs_cupy
+@pytest.mark.parametrize("net", [NETWORKS["out"], LINKS[0]], ids=["reliable", "unreliable"])
+@pytest.mark.parametrize("mode", ["stepping", "composed"])
+def test_vectors_in_any_layout(lib, net, mode):
+    z = np.random.default_rng(0).standard_normal((2, net.n, 3))
+    expected = hgp.RobustPushSum(net, 3, mode=mode).apply(z)
+    there, xp = lib.asarray(z), lib.xp
+    repeated = xp.repeat(there, 2, axis=-1)[..., ::2]
+    for laid_out in (xp.asarray(there, order="F"), repeated, xp.flip(xp.asarray(xp.flip(there), copy=True))):
+        assert_same(hgp.RobustPushSum(net, 3, mode=mode).apply(laid_out), expected, lib)
+    same = xp.broadcast_to(there[:1, :1, :], z.shape)
+    expected = hgp.RobustPushSum(net, 3, mode=mode).apply(np.broadcast_to(z[:1, :1], z.shape))
+    assert_same(hgp.RobustPushSum(net, 3, mode=mode).apply(same), expected, lib)
+
+
+@needs_cupy
+@pytest.mark.parametrize("rule", [WeightRule.RESET, WeightRule.CARRY], ids=lambda rule: rule.value)
+@pytest.mark.parametrize("name", ["out", "sparse", "directed", "asleep"])
+def test_calls_whose_graphs_are_drawn_in_blocks(lib, monkeypatch, name, rule):
+    """Graphs of a long call would fill the memory."""
+    net, z, drawn = NETWORKS[name], np.random.default_rng(0).standard_normal((NETWORKS[name].n, 3)), []
+    sampler = type(net.device_sampler().on(lib.asarray(z)))
+    rows = sampler.rows
+    monkeypatch.setattr(sampler, "rows", lambda self, first, graphs: drawn.append(graphs) or rows(self, first, graphs))
+    room = net.device_sampler().on(lib.asarray(z)).room
+    monkeypatch.setattr(simulated, "DEVICE_BYTES", 3 * cuda.EDGE_BYTES * room)
+    expected, host = calls(net, "stepping", rule, True, z, number=2, steps=8)
+    found, channel = calls(net, "stepping", rule, True, lib.asarray(z), number=2, steps=8)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(lib.to_numpy(a), b)
+    np.testing.assert_array_equal(channel.omega, host.omega)
+    assert (channel.traffic, channel.step) == (host.traffic, host.step)
+    assert drawn == [3, 3, 2, 3, 3, 2]
 
 
 @needs_cupy
@@ -484,6 +535,28 @@ def test_products_of_linear_models(lib, name, dtype, runs):
 
 
 @needs_cupy
+@pytest.mark.parametrize("layout", ["Fortran", "strided"])
+@pytest.mark.parametrize("runs", [(), (2,)], ids=["one run", "two runs"])
+@pytest.mark.parametrize("name", ["logistic", "one rate", "softmax weights"])
+def test_products_of_arrays_in_any_layout(lib, name, runs, layout):
+    host, rng = linear_problem(name, "float64"), np.random.default_rng(0)
+    x, u = rng.standard_normal((2, *runs, 4, host.dim_x))
+    lam, batch = np.abs(rng.standard_normal((*runs, 4, host.dim_lam))), rng.integers(0, 4, (*runs, 4, 5))
+
+    def laid_out(a):
+        there = lib.asarray(a)
+        return lib.xp.asarray(there, order="F") if layout == "Fortran" else lib.xp.repeat(there, 2, axis=-1)[..., ::2]
+
+    problem, there = host.to(lib.backend), laid_out(batch)
+    assert_same(problem.inner_grad(laid_out(x), laid_out(lam), there), host.inner_grad(x, lam, batch), lib)
+    one = lam[0] if runs else lam
+    derivatives = problem.linearize(laid_out(x), laid_out(one), there)
+    expected = host.linearize(x, one, batch)
+    assert_same(derivatives.hvp(laid_out(u)), expected.hvp(u), lib)
+    assert_same(derivatives.cross(laid_out(u)), expected.cross(u), lib)
+
+
+@needs_cupy
 @pytest.mark.parametrize("batches", [None, 3, hgp.MiniBatches(3, seed=(1, 2)), hgp.MiniBatches(9, replace=True)])
 @pytest.mark.parametrize("method", ["Neumann", "Chebyshev", "Tracking", "Refined"])
 def test_whole_runs_agree_with_the_host(lib, method, batches):
@@ -509,7 +582,7 @@ def test_whole_runs_agree_with_the_host(lib, method, batches):
 @needs_cupy
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_products_of_views(lib, dtype):
-    """Transposed matrices, parts of a larger array and single rows or columns, as they lie in memory."""
+    """Transposed, repeated and reversed matrices, parts of a larger array and single rows or columns, as they lie."""
     rng, xp = np.random.default_rng(0), lib.xp
     for p, q, r in ((4, 5, 3), (1, 5, 3), (4, 1, 3), (4, 5, 1), (1, 1, 1)):
         whole = rng.standard_normal((2, p * q + 7)).astype(dtype)
@@ -518,6 +591,8 @@ def test_products_of_views(lib, dtype):
         views = [(a, there), (a.mT, xp.matrix_transpose(there)), (a[:, ::2, ::2], there[:, ::2, ::2])]
         first = (q + 1) // 2  # columns of rows that are longer, and the transpose
         views += [(a[:, :, :first], there[:, :, :first]), (a[:, :, :first].mT, there[:, :, :first].transpose(0, 2, 1))]
+        views += [(np.broadcast_to(v[:, :1, :], v.shape), xp.broadcast_to(w[:, :1, :], v.shape)) for v, w in views[:2]]
+        views += [(v[::-1, ::-1, :], w[::-1, ::-1, :]) for v, w in views[:2]]
         for left, on_device in views:
             right = rng.standard_normal((2, left.shape[2], r)).astype(dtype)
             for other, form in ((right, lambda m: m), (np.ascontiguousarray(right.mT), xp.matrix_transpose)):
@@ -586,14 +661,34 @@ def test_windows_with_unequal_padding(lib):
 
 
 @needs_cupy
+def test_kernels_without_work_are_not_launched(lib):
+    """CuPy launches one block if a grid is empty."""
+    index = lib.asarray(np.zeros((3, 0), dtype=np.int64))
+    assert cuda.gather_columns(lib.asarray(np.ones((3, 4))), index).shape == (3, 0)
+    none = lib.asarray(np.ones((3, 0)))
+    assert cuda.tracking_message(none, 1.0, none).shape == (3, 0)
+
+
+@needs_cupy
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_messages_of_tracking_in_any_layout(lib, order):
+    u, y = np.random.default_rng(0).standard_normal((2, 3, 4))
+    there = lib.xp.asarray(lib.asarray(u), order=order)
+    expected = np.concatenate([u - 0.3 * y, y], axis=-1)
+    np.testing.assert_array_equal(lib.to_numpy(cuda.tracking_message(there, 0.3, lib.asarray(y))), expected)
+
+
+@needs_cupy
 def test_columns_by_index(lib):
     rng = np.random.default_rng(0)
     a, index = rng.standard_normal((3, 8)), rng.integers(0, 8, (3, 5))
     gathered = np.take_along_axis(a, index, axis=1)
-    assert_same(cuda.gather_columns(lib.asarray(a), lib.asarray(index)), gathered, lib, rtol=0)
     sums = np.zeros((3, 8))
     np.add.at(sums, (np.arange(3)[:, None], index), gathered)
-    assert_same(cuda.add_columns(lib.asarray(gathered), lib.asarray(index), 8), sums, lib)
+    for order in ("C", "F"):
+        values, places = (lib.xp.asarray(lib.asarray(part), order=order) for part in (gathered, index))
+        assert_same(cuda.add_columns(values, places, 8), sums, lib)
+        assert_same(cuda.gather_columns(lib.xp.asarray(lib.asarray(a), order=order), places), gathered, lib, rtol=0)
     nothing = lib.asarray(index[:, :0])  # an empty mini-batch
     assert_same(cuda.add_columns(lib.asarray(gathered[:, :0]), nothing, 8), 0 * sums, lib)
 
