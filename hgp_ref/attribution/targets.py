@@ -20,7 +20,7 @@ import numpy as np
 
 from hgp_ref.attribution.retraining import Pair, Removal, read_removals
 from hgp_ref.backend import Array, array_namespace, device, from_host
-from hgp_ref.problems.base import Problem, optional
+from hgp_ref.problems.base import Problem, as_problem, optional
 from hgp_ref.problems.transforms import Transformed
 from hgp_ref.validation import check_memory
 
@@ -65,7 +65,7 @@ class InstanceCosts(Transformed):
         The mini-batch cost of one training instance is λ_ik ℓ_ik plus terms without λ, which cancel in a difference.
         """
         if not self._training:
-            return optional(self._inner.wrapped, "validation_grad")(x, lam, from_host(batch, like=x))
+            return optional(self._inner, "validation_grad")(x, lam, batch=from_host(batch, like=x))
         xp = array_namespace(lam)
         prepared = self._inner.prepare_batches(batch[None, None], like=x)[0, 0]
         at = (self._inner.inner_grad(x, weights, prepared) for weights in (xp.ones_like(lam), xp.zeros_like(lam)))
@@ -93,8 +93,9 @@ def read_on(problem: Problem, on: On, counts: np.ndarray) -> tuple[Problem, tupl
             return problem, ()
     training = isinstance(on, str) and on == "self"
     if not training:
-        counts = optional(problem, "validation_counts")
-        if counts is None:
+        full = as_problem(problem)
+        counts = optional(full, "validation_counts")
+        if counts is None or optional(full, "validation_grad") is None:
             raise ValueError(
                 f"on must be 'total' or 'self' for {type(problem).__name__}, which has no validation_counts "
                 f"and validation_grad(x, lam, batch), got {on if isinstance(on, str) else 'groups'!r}"

@@ -264,3 +264,16 @@ def test_bad_input():
         from_torch(torch.nn.ReLU(), len, X, X, dim_lam=1)
     with pytest.raises(ValueError, match="chunk must be .*, got 0"):
         simple(chunk=0)
+
+
+def test_gradients_of_single_validation_losses_leave_out_the_penalty():
+    """`check_derivatives` compares them with the outer gradient, unless that has a penalty too."""
+    X, X_val = torch.randn(2, 4, 3).double(), [torch.randn(size, 3).double() for size in (2, 5)]
+    for penalty in (None, lambda x: x @ x):
+        problem = from_torch(
+            torch.nn.Linear(3, 2).double(), lambda z, y: ((z - y) ** 2).sum(1), X, X[..., :2], X_val,
+            [a[:, :2] for a in X_val], outer_penalty=penalty)  # fmt: skip
+        for kind in (problem, hgp.problems.Damped(problem, 0.1)):
+            result = hgp.problems.check_derivatives(kind, problem.parameters(), torch.ones(2, 4).double())
+            assert result.ok, str(result)
+            assert [row.verdict for row in result.rows if row.quantity == "validation_grad"] == ["ok"]
