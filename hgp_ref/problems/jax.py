@@ -134,7 +134,7 @@ class JaxProblem(ClientCosts):
 
         super()._check(x, lam, batch)
         if not isinstance(x, jax.Array):
-            validation.wrong_type("x", x, "an array of JAX like the costs")
+            validation.wrong_type("x and lam", x, "arrays of JAX like the costs")
 
     def _rows(self, x: Array, lam: Array, batch: Array | None) -> Any:
         """The batch as an array (n, b) for vmap, or as a list of each client's indices without padding."""
