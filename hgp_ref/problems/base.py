@@ -287,6 +287,10 @@ class FullProblem(OnDevice):
     def restrict(self, clients: Clients) -> Any:
         """The same problem for some of its clients, a slice or indices."""
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name}={getattr(self, name)}" for name in SIZES)
+        return f"<{type(self).__name__}: {sizes}>"
+
     @property
     def wrapped(self) -> Any:
         """The problem as the user passed it."""

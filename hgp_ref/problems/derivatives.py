@@ -316,7 +316,10 @@ class _Checks(_Calls):
             return np.concatenate(list(self._inner(self.x, self.lam, u, batch).values()), axis=1)
 
         def mean() -> np.ndarray:
-            return sum(share[:, None] * inner(half) for share, half in zip(shares, halves, strict=True))
+            first, second = map(inner, halves)
+            if np.any(counts > 1) and np.array_equal(first[counts > 1], second[counts > 1]):
+                raise ValueError("both batches give the same costs and derivatives; is `batch` used?")
+            return shares[0][:, None] * first + shares[1][:, None] * second
 
         self._compare("batch of all instances", "full batch", lambda: (inner(everything), inner(None), 0.0, 0.0))
         self._compare("mean over two batches", "full batch", lambda: (mean(), inner(None), 0.0, 0.0))

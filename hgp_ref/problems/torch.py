@@ -171,6 +171,9 @@ class ClientCosts:
         self.clients = np.arange(self.n_clients)
         self._inner, self._outer = inner_cost, outer_cost
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: n_clients={self.n_clients}, dim_x={self.dim_x}, dim_lam={self.dim_lam}>"
+
     def restrict(self, clients: Clients) -> Any:
         """The same problem for some of its clients; costs are still called with the clients' original numbers."""
         which, part = client_indices(clients, self.n_clients), copy.copy(self)

@@ -386,6 +386,16 @@ def test_validation_members_of_a_user_are_checked(replaced, error, message):
     )
 
 
+def test_self_influence_of_costs_that_ignore_batches_is_refused():
+    problem, lam, x, _ = weighted()
+    own = Wrapped(problem)
+    assert np.array_equal(converged(own, x, lam, on="self").predicted, converged(problem, x, lam, on="self").predicted)
+    own.inner_grad = lambda x, lam, batch=None: problem.inner_grad(x, lam)
+    with pytest.raises(ValueError, match="does the inner cost use batch"):
+        converged(own, x, lam, on="self")
+    converged(own, x, lam, on="total")  # needs no mini-batches
+
+
 def test_what_needs_one_cost_says_so():
     problem, lam, x, _ = weighted()
     each, own = converged(problem, x, lam, on="instances"), converged(problem, x, lam, on="self")

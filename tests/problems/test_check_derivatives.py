@@ -133,6 +133,7 @@ MISTAKES = {
     "outer gradient along lam": ("outer_grad", lambda right, *given: (right(*given)[0], 0 * given[2]), "outer_grad[1]"),
     "batch not averaged": ("rows", summed, "mean over two batches"),
     "padding counted": ("rows", padded, "batch of all instances"),
+    "batch ignored": ("rows", lambda right, self, x, batch: right(self, x, None), "mean over two batches"),
     "batch of another client": ("rows", other_batch, "batch of all instances"),
     "row of another client": (
         "inner_grad",
