@@ -256,3 +256,9 @@ def test_texts_are_cut_on_one_line():
         and validation.cut("x" * 61) == "x" * 59 + "…"
         and validation.cut("x" * 60) == "x" * 60
     )
+
+
+def test_a_problem_prints_its_sizes():
+    problem = hgp.problems.Quadratic.random(3, 4, 2)
+    assert repr(problem) == "<Quadratic: n_clients=3, dim_x=4, dim_lam=2>"
+    assert repr(hgp.problems.Damped(problem, 0.1)) == "<Damped: n_clients=3, dim_x=4, dim_lam=2>"

@@ -25,7 +25,7 @@ start, unravel = ravel_pytree(layers)
 
 # %%
 # Costs are functions of one client i. They see a flat vector of parameters, and ``vmap=True`` evaluates all clients at
-# once.
+# once. The inner cost on a mini-batch is the mean over its instances.
 
 
 def losses(x, X, y):
@@ -34,7 +34,8 @@ def losses(x, X, y):
 
 
 def inner(i, x, lam, batch=None):
-    return jnp.mean(lam * losses(x, X[i], y[i])) + 0.005 * x @ x
+    rows = jnp.arange(30) if batch is None else batch  # the instances of a mini-batch
+    return jnp.mean(lam[rows] * losses(x, X[i, rows], y[i, rows])) + 0.005 * x @ x
 
 
 def outer(i, x, lam):

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from hgp_ref.attribution.retraining import Pair, Removal, read_removals
-from hgp_ref.backend import Array, array_namespace, device, from_host
-from hgp_ref.problems.base import Problem, optional
+from hgp_ref.backend import Array, array_namespace, device, from_host, host_dtype, to_host
+from hgp_ref.problems.base import Problem, as_problem, optional
 from hgp_ref.problems.transforms import Transformed
 from hgp_ref.validation import check_memory
 
@@ -65,14 +65,32 @@ class InstanceCosts(Transformed):
         The mini-batch cost of one training instance is λ_ik ℓ_ik plus terms without λ, which cancel in a difference.
         """
         if not self._training:
-            return optional(self._inner.wrapped, "validation_grad")(x, lam, from_host(batch, like=x))
+            return optional(self._inner, "validation_grad")(x, lam, batch=from_host(batch, like=x))
         xp = array_namespace(lam)
         prepared = self._inner.prepare_batches(batch[None, None], like=x)[0, 0]
-        at = (self._inner.inner_grad(x, weights, prepared) for weights in (xp.ones_like(lam), xp.zeros_like(lam)))
-        return next(at) - next(at)
+        one, none = (self._inner.inner_grad(x, part, prepared) for part in (xp.ones_like(lam), xp.zeros_like(lam)))
+        if np.all(batch == 0):  # the first instance of every client
+            self._check_batch(one, self._inner.inner_grad(x, _first_alone(lam), prepared))
+        return one - none
+
+    def _check_batch(self, one: Array, alone: Array) -> None:
+        """ValueError if the gradient on the first instance changes with the weights of others, as without `batch`."""
+        one, alone = to_host(one), to_host(alone)
+        if not np.allclose(one, alone, rtol=1e-3, atol=1e-3 * np.max(np.abs(one)), equal_nan=True):
+            raise ValueError(
+                "problem.inner_grad(x, lam, batch) must depend on the weights of the instances in batch alone for "
+                "on='self', got a value that changes with other weights; does the inner cost use batch?"
+            )
 
     def _term_sizes(self, x: Array, lam: Array) -> Any:
         raise NotImplementedError("sizes of terms refer to one outer cost")
+
+
+def _first_alone(lam: Array) -> Array:
+    """The weight 1 for the first instance of each client, 0 for the others."""
+    weights = np.zeros(tuple(lam.shape), dtype=host_dtype(lam))
+    weights[..., 0] = 1
+    return from_host(weights, like=lam)
 
 
 def _batch(group: Removal, n: int) -> np.ndarray:
@@ -93,8 +111,9 @@ def read_on(problem: Problem, on: On, counts: np.ndarray) -> tuple[Problem, tupl
             return problem, ()
     training = isinstance(on, str) and on == "self"
     if not training:
-        counts = optional(problem, "validation_counts")
-        if counts is None:
+        full = as_problem(problem)
+        counts = optional(full, "validation_counts")
+        if counts is None or optional(full, "validation_grad") is None:
             raise ValueError(
                 f"on must be 'total' or 'self' for {type(problem).__name__}, which has no validation_counts "
                 f"and validation_grad(x, lam, batch), got {on if isinstance(on, str) else 'groups'!r}"

@@ -119,6 +119,7 @@ class DirectGradient:
     averaging_steps=Integer(1, validation.LONGEST),
     iterations=Integer(0, validation.LONGEST),
     eta=Optional(Positive()),
+    tol=Optional(Positive()),
     average=Function(),
 )
 @dataclass(frozen=True)

@@ -192,7 +192,8 @@ def _check_estimate(problem: Problem, x: Array, lam: Array, est: Any) -> tuple[n
     """v (runs, n, d_lam) and w (runs, n, d_x) of `est` on the host; they must fit x and lam."""
     value, w = getattr(est, "value", None), getattr(est, "w", None)
     if value is None or w is None:
-        raise ValueError(f"est must be an estimate with `value` and `w`, got {type(est).__name__}")
+        hint = "; pass its `estimate`" if hasattr(est, "estimate") else ""
+        raise ValueError(f"est must be an estimate with `value` and `w`, got {type(est).__name__}{hint}")
     n, dim_x, dim_lam = problem.n_clients, problem.dim_x, problem.dim_lam
     validation.same_kind(**{"est.value": value, "est.w": w}, x=x, lam=lam)
     validation.shape("est.value", value, (n, dim_lam), "(..., n, d_lam)")

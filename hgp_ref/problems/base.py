@@ -287,6 +287,10 @@ class FullProblem(OnDevice):
     def restrict(self, clients: Clients) -> Any:
         """The same problem for some of its clients, a slice or indices."""
 
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name}={getattr(self, name)}" for name in SIZES)
+        return f"<{type(self).__name__}: {sizes}>"
+
     @property
     def wrapped(self) -> Any:
         """The problem as the user passed it."""
@@ -415,6 +419,11 @@ class ProblemAdapter(FullProblem):
         for name, shape in (("hessian", (self.dim_x, self.dim_x)), ("jacobian", (self.dim_lam, self.dim_x))):
             if closed_form(wrapped, name) is not None:
                 setattr(self, name, partial(self._call, name, shape))
+        self.validation_counts = _read_counts(
+            optional(wrapped, "validation_counts"), self.n_clients, "validation_counts"
+        )
+        if optional(wrapped, "validation_grad") is not None:
+            self.validation_grad = partial(self._call, "validation_grad", (self.dim_x,))
 
     @property
     def wrapped(self) -> Any:
@@ -620,16 +629,16 @@ def _check_linearization(returned: Any) -> Linearization:
     return returned
 
 
-def _read_counts(counts: Any, n: int) -> np.ndarray | None:
+def _read_counts(counts: Any, n: int, name: str = "counts") -> np.ndarray | None:
     if counts is None:
         return None
     counts = np.asarray(counts)
     if counts.shape != (n,) or not np.issubdtype(counts.dtype, np.integer):
         raise TypeError(
-            f"problem.counts must be ({n},) integers, one per client, got shape {counts.shape} of {counts.dtype}"
+            f"problem.{name} must be ({n},) integers, one per client, got shape {counts.shape} of {counts.dtype}"
         )
     for i in np.flatnonzero(counts < 1)[:1]:
-        raise ValueError(f"problem.counts must be >= 1, got {counts[i]} for client {i}")
+        raise ValueError(f"problem.{name} must be >= 1, got {counts[i]} for client {i}")
     return counts.astype(np.int64)
 
 

@@ -97,7 +97,8 @@ def check_derivatives(problem: Problem, x: Array, lam: Array, *, directions: int
     - each client with itself when the rows of other clients change;
     - mini-batches: the mean over batches, and the batch of all instances with padding, with the full batch;
     - a run axis with a loop, `restrict` with the rows of the whole, float32 at a float32 point;
-    - bounds: `jacobian_norms`, and `lipschitz` constants along segments.
+    - bounds: `jacobian_norms`, and `lipschitz` constants along segments;
+    - `validation_grad` on batches of all validation instances with `outer_grad`.
 
     Comparisons of costs and optional members that the problem lacks are skipped, and those of Gauss–Newton products
     with differences. The point of comparison is a random one within 10 % of every entry of x and lam, since gradients
@@ -199,6 +200,7 @@ class _Checks(_Calls):
         self._restriction()
         self._dtype()
         self._bounds()
+        self._validation()
         return DerivativeCheck(type(self.problem.wrapped).__name__, tuple(self.rows))
 
     def _derivatives(self, where: str, batch: np.ndarray | None) -> None:
@@ -307,23 +309,16 @@ class _Checks(_Calls):
         if counts is None:
             self._skip("batches", "full batch", "the problem has no counts")
             return
-        n, longest, u = len(counts), int(counts.max()), self._direction(self.x)
-        everything = np.full((n, longest + 1), -1, dtype=np.int64)  # with padding
-        halves = [np.full((n, (longest + 2) // 2), -1, dtype=np.int64) for _ in range(2)]
-        shares = np.full((2, n), 0.5)
-        for i, count in enumerate(counts):
-            order = self.rng.permutation(int(count))
-            everything[i, 1 : count + 1] = order
-            cut = (int(count) + 2) // 2 if count > 2 else 1
-            for k, part in enumerate((order[:cut], order[cut:]) if count > 1 else (order, order)):
-                halves[k][i, : len(part)] = part
-                shares[k, i] = len(part) / count if count > 1 else 0.5
+        u, (everything, halves, shares) = self._direction(self.x), self._split(counts)
 
         def inner(batch: np.ndarray | None) -> np.ndarray:
             return np.concatenate(list(self._inner(self.x, self.lam, u, batch).values()), axis=1)
 
         def mean() -> np.ndarray:
-            return sum(share[:, None] * inner(half) for share, half in zip(shares, halves, strict=True))
+            first, second = map(inner, halves)
+            if np.any(counts > 1) and np.array_equal(first[counts > 1], second[counts > 1]):
+                raise ValueError("both batches give the same costs and derivatives; is `batch` used?")
+            return shares[0][:, None] * first + shares[1][:, None] * second
 
         self._compare("batch of all instances", "full batch", lambda: (inner(everything), inner(None), 0.0, 0.0))
         self._compare("mean over two batches", "full batch", lambda: (mean(), inner(None), 0.0, 0.0))
@@ -334,6 +329,42 @@ class _Checks(_Calls):
                 return np.concatenate(list(self._inner(self.x, self.lam, u, entry).values()), axis=1)
 
             self._compare("prepare_batches", "the batch itself", lambda: (prepared(), inner(halves[0]), 0.0, 0.0))
+
+    def _validation(self) -> None:
+        """`validation_grad`: the mean over batches, and the batch of all instances, against the outer gradient."""
+        p = self.problem.wrapped
+        counts, gradient = (optional(self.problem, f"validation_{name}") for name in ("counts", "grad"))
+        if counts is None or gradient is None:
+            return
+
+        def gradients(batch: np.ndarray) -> np.ndarray:
+            return _host(gradient(self._place(self.x), self._place(self.lam), batch=self._place(batch)))
+
+        def compare() -> Any:
+            everything, halves, shares = self._split(counts)
+            parts = [gradients(everything), *map(gradients, halves)]
+            mean = sum(share[:, None] * part for share, part in zip(shares, parts[1:], strict=True))
+            penalties = getattr(optional(p, "undamped") or p, "_penalties", {})  # of `from_torch`
+            penalized = penalties.get("outer_cost") is not None
+            whole = parts[0] if penalized else self._call("outer_grad", self.x, self.lam)[0]
+            return np.concatenate([parts[0], mean], axis=1), np.concatenate([whole, whole], axis=1), 0.0, 0.0
+
+        self._compare("validation_grad", "outer_grad[0]", compare)
+
+    def _split(self, counts: np.ndarray) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
+        """A batch of all instances, with padding; two halves of them; and the share of each half, (2, n)."""
+        n, longest = len(counts), int(np.max(counts))
+        everything = np.full((n, longest + 1), -1, dtype=np.int64)
+        halves = [np.full((n, (longest + 2) // 2), -1, dtype=np.int64) for _ in range(2)]
+        shares = np.full((2, n), 0.5)
+        for i, count in enumerate(counts):
+            order = self.rng.permutation(int(count))
+            everything[i, 1 : count + 1] = order
+            cut = (int(count) + 2) // 2 if count > 2 else 1
+            for k, part in enumerate((order[:cut], order[cut:]) if count > 1 else (order, order)):
+                halves[k][i, : len(part)] = part
+                shares[k, i] = len(part) / count if count > 1 else 0.5
+        return everything, halves, shares
 
     def _runs(self) -> None:
         """A run axis against a loop."""
@@ -521,7 +552,11 @@ def _host(a: Array) -> np.ndarray:
 
 def _norms(a: np.ndarray) -> np.ndarray:
     """Norms of the rows; NaN counts as infinite."""
-    norms = np.sqrt(np.sum(a * a, axis=1)) if a.ndim == 2 else np.abs(a)
+    if a.ndim == 1:
+        return np.where(np.isnan(a), np.inf, np.abs(a))
+    largest = np.max(np.abs(a), axis=1, initial=0.0)
+    scale = np.where(np.isfinite(largest) & (largest > 0), largest, 1.0)[:, None]  # squares neither over- nor underflow
+    norms = scale[:, 0] * np.sqrt(np.sum((a / scale) ** 2, axis=1))
     return np.where(np.isnan(norms), np.inf, norms)
 
 

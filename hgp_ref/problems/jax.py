@@ -134,7 +134,7 @@ class JaxProblem(ClientCosts):
 
         super()._check(x, lam, batch)
         if not isinstance(x, jax.Array):
-            validation.wrong_type("x", x, "an array of JAX like the costs")
+            validation.wrong_type("x and lam", x, "arrays of JAX like the costs")
 
     def _rows(self, x: Array, lam: Array, batch: Array | None) -> Any:
         """The batch as an array (n, b) for vmap, or as a list of each client's indices without padding."""
@@ -148,14 +148,19 @@ class JaxProblem(ClientCosts):
         import jax
         import jax.numpy as jnp
 
-        if not self._vmap or isinstance(rows, list):
-            return jnp.stack([self._cost_of(name, i, x[i], lam[i], rows) for i in range(self.n_clients)])
         cost: Cost = self._outer
         if name == "inner_cost":
             cost = self._inner if rows is not None else lambda i, x, lam: self._inner(i, x, lam, None)
         arguments = (jnp.asarray(self.clients), x, lam) if rows is None else (jnp.asarray(self.clients), x, lam, rows)
         try:
+            if not self._vmap or isinstance(rows, list):
+                return jnp.stack([self._cost_of(name, i, x[i], lam[i], rows) for i in range(self.n_clients)])
             return jax.vmap(lambda *client: scalar_cost(name, "i", cost(*client)))(*arguments)
+        except jax.errors.TracerArrayConversionError as error:
+            raise TypeError(
+                f"{name} must compute with jax.numpy on arrays of JAX, got a traced array that NumPy cannot convert; "
+                "with vmap=True the client's number i is traced, too, so that data must be jnp.asarray(data)"
+            ) from error
         except (jax.errors.TracerIntegerConversionError, jax.errors.ConcretizationTypeError) as error:
             raise TypeError(
                 f"{name} must not use the client's number i (or another traced number) as a Python number with "

@@ -171,6 +171,9 @@ class ClientCosts:
         self.clients = np.arange(self.n_clients)
         self._inner, self._outer = inner_cost, outer_cost
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: n_clients={self.n_clients}, dim_x={self.dim_x}, dim_lam={self.dim_lam}>"
+
     def restrict(self, clients: Clients) -> Any:
         """The same problem for some of its clients; costs are still called with the clients' original numbers."""
         which, part = client_indices(clients, self.n_clients), copy.copy(self)
@@ -386,7 +389,7 @@ class TorchCosts(ClientCosts):
 
         super()._check(x, lam, batch)
         if not isinstance(x, torch.Tensor):
-            validation.wrong_type("x", x, "a tensor of PyTorch like the costs")
+            validation.wrong_type("x and lam", x, "tensors of PyTorch like the costs")
 
     def _costs(self, name: str, x: Array, lam: Array, batch: Array | None = None) -> Array:
         import torch
@@ -569,8 +572,9 @@ class TorchModuleProblem(TorchCosts):
         for name, function in functions.items():
             if not callable(function) and (function is not None or name == "loss"):
                 raise TypeError(f"{name} must be a function, got {type(function).__name__}")
-            if self.weighs_instances and function is not None:
-                _require_arguments(name, function, ("x",) if "penalty" in name else ("outputs", "y"))
+            if function is not None:
+                first = ("x",) if "penalty" in name else ("outputs", "y")
+                _require_arguments(name, function, first if self.weighs_instances else (*first, "lam"))
         if (X_val is None) != (y_val is None) and not of_datasets(X_val):
             missing = "X_val" if X_val is None else "y_val"
             raise ValueError(f"X_val and y_val must be passed together, got {missing}=None")
@@ -768,13 +772,17 @@ class TorchModuleProblem(TorchCosts):
 
 
 def _require_arguments(name: str, function: Callable[..., Any], arguments: tuple[str, ...]) -> None:
-    """TypeError if a function cannot be called with `arguments`."""
+    """TypeError if a function, or the forward of a module, cannot be called with `arguments`."""
+    import torch
+
+    called = function.forward if isinstance(function, torch.nn.Module) else function
+    where = "with dim_lam" if "lam" in arguments else "where lam weighs instances, or dim_lam be given"
     try:
-        inspect.signature(function).bind(*arguments)
+        inspect.signature(called).bind(*arguments)
     except TypeError as error:
         raise TypeError(
-            f"{name} must be a function of ({', '.join(arguments)}) where lam weighs instances, or dim_lam be given, "
-            f"got {getattr(function, '__name__', type(function).__name__)}{inspect.signature(function)}"
+            f"{name} must be a function of ({', '.join(arguments)}) {where}, "
+            f"got {getattr(function, '__name__', type(function).__name__)}{inspect.signature(called)}"
         ) from error
     except ValueError:
         return  # a function without a signature
@@ -782,8 +790,12 @@ def _require_arguments(name: str, function: Callable[..., Any], arguments: tuple
 
 def _trained(module: Module) -> list[Any]:
     """The parameters that require a gradient."""
+    from torch.nn.parameter import is_lazy
+
     trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     for name, p in trained:
+        if is_lazy(p):
+            raise ValueError(f"module must have initialised parameters, got {name} without a shape; call it once")
         if not p.is_floating_point():
             raise TypeError(f"module must have real floating-point parameters, got {name} of {p.dtype}")
     return [p for _, p in trained]

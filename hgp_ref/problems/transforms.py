@@ -429,12 +429,12 @@ class Damped(Transformed):
     @property
     def validation_counts(self) -> np.ndarray | None:
         """Validation instances of each client, or None.  # (n,)"""
-        return optional(self.undamped, "validation_counts")
+        return optional(self._inner, "validation_counts")
 
     @property
     def validation_grad(self) -> Any:
         """The function (x, lam, batch) ↦ gradient on validation instances, or None."""
-        return optional(self.undamped, "validation_grad")
+        return optional(self._inner, "validation_grad")
 
     @property
     def jacobian(self) -> Any:

@@ -490,6 +490,8 @@ class TrainingMonitor:
     learning rate a so far, gradients beyond those at x_0.
     """
 
+    advice = "use more steps or another learning rate"  # if the tolerance is not met
+
     def __init__(self, gradient: LocalGradient, start: Array, mixer: Mixer) -> None:
         self.gradient, self.start, self.mixer = gradient, start, mixer
         self.grad_size = self._largest(gradient.direction(start, None, None))  # (runs,) or ()
@@ -548,7 +550,7 @@ class TrainingMonitor:
             ratio = np.max(norm / np.where(first > 0, first, np.finfo(np.float64).tiny))
             warn_unmet(
                 f"tol={tol:g} was not met in {steps} steps: the mean gradient is still {ratio:.2g} times the first; "
-                "use more steps or another learning rate"
+                f"{self.advice}"
             )
 
     def _first_mean_gradient(self) -> np.ndarray:

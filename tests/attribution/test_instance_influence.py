@@ -353,6 +353,49 @@ def test_wrong_targets_are_refused(on, error, message):
         converged(problem, x, lam, on=on)
 
 
+class Wrapped:
+    """A problem of a user: the members of a built-in one, in a class without a parent."""
+
+    def __init__(self, problem, **replaced):
+        self.n_clients, self.dim_x, self.dim_lam = problem.n_clients, problem.dim_x, problem.dim_lam
+        names = "counts inner_cost inner_grad outer_cost outer_grad linearize validation_counts validation_grad"
+        vars(self).update({name: getattr(problem, name) for name in names.split()} | replaced)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "error", "message"),
+    [
+        ({"validation_grad": None}, ValueError, "^on must be 'total' or 'self' for Wrapped, which has no"),
+        ({"validation_grad": lambda x, lam, batch: x[:, :1]}, ValueError, r"must return shape \(3, 3\), got \(3, 1\)"),
+        ({"validation_grad": lambda x, lam, batch: None}, TypeError, "must return an array of shape"),
+        ({"validation_grad": lambda x, lam, batch: x.astype("f4")}, TypeError, "must return float64 like x"),
+        ({"validation_grad": lambda x, lam, batch: x.__imul__(2)}, ValueError, "must not modify its arguments"),
+        ({"validation_counts": [4, 3]}, TypeError, r"^problem.validation_counts must be \(3,\) integers"),
+        ({"validation_counts": [4, 0, 6]}, ValueError, "^problem.validation_counts must be >= 1, got 0 for client 1"),
+    ],
+)
+def test_validation_members_of_a_user_are_checked(replaced, error, message):
+    problem, lam, x, _ = weighted()
+    for damped in (False, True):
+        own = Wrapped(problem, **replaced)
+        with pytest.raises(error, match=message.replace("Wrapped", "Damped" if damped else "Wrapped")):
+            converged(hgp.problems.Damped(own, 0.1) if damped else own, x, lam, on="instances")
+    expected = converged(problem, x, lam, on="instances").predicted
+    assert np.array_equal(
+        converged(Wrapped(problem, validation_counts=[4, 3, 6]), x, lam, on="instances").predicted, expected
+    )
+
+
+def test_self_influence_of_costs_that_ignore_batches_is_refused():
+    problem, lam, x, _ = weighted()
+    own = Wrapped(problem)
+    assert np.array_equal(converged(own, x, lam, on="self").predicted, converged(problem, x, lam, on="self").predicted)
+    own.inner_grad = lambda x, lam, batch=None: problem.inner_grad(x, lam)
+    with pytest.raises(ValueError, match="does the inner cost use batch"):
+        converged(own, x, lam, on="self")
+    converged(own, x, lam, on="total")  # needs no mini-batches
+
+
 def test_what_needs_one_cost_says_so():
     problem, lam, x, _ = weighted()
     each, own = converged(problem, x, lam, on="instances"), converged(problem, x, lam, on="self")

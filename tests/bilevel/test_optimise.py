@@ -360,6 +360,11 @@ def test_training_that_fails_at_once_is_an_error():
         optimise(problem, lam - 9.0, NET, outer_steps=1, train=SGP(400, 1.0, (0.6, 0.8)), estimate=ESTIMATE)
 
 
+def test_a_tolerance_is_checked_before_any_training():
+    with pytest.raises(ValueError, match="^tol must be a finite number > 0, got -1"):
+        Estimator(tol=-1)
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -174,6 +176,8 @@ def test_refusals():
     est = estimate_of(value_of(problem, x, lam, w), w, hgp.ExactAverage(3), 1)
     with pytest.raises(ValueError, match="est must be an estimate with `value` and `w`"):
         hgp.certify(problem, x, lam, estimate_of(est.value, None))
+    with pytest.raises(ValueError, match="got SimpleNamespace; pass its `estimate`$"):  # such as an influence
+        hgp.certify(problem, x, lam, SimpleNamespace(estimate=est))
     with pytest.raises(ValueError, match="est.w must not contain NaN"):
         hgp.certify(problem, x, lam, estimate_of(est.value, w + np.nan))
     with pytest.raises(ValueError, match=r"est.w must have shape \(..., 3, 2\) = .*, got \(3, 3\)"):

@@ -234,6 +234,10 @@ def test_bad_input():
     problem, x, lam = simple()
     X = torch.ones(2, 3, 2).double()
     net = problem.module
+
+    def loss(outputs, y, lam):
+        return outputs[:, 0]
+
     with pytest.raises(ValueError, match=r"inner_cost.loss must return shape \(3,\), got \(\)"):
         simple(lambda z, y, lam: z.sum())[0].inner_cost(x, lam)
     with pytest.raises(ValueError, match=r"outer_cost.penalty must return shape \(\), got \(3,\)"):
@@ -253,14 +257,33 @@ def test_bad_input():
     with pytest.raises(TypeError, match="loss must be a function, got int"):
         from_torch(net, 3, X, X, dim_lam=1)
     with pytest.raises(ValueError, match="X_val and y_val must be passed together, got y_val=None"):
-        from_torch(net, len, X, X, X, dim_lam=1)
+        from_torch(net, loss, X, X, X, dim_lam=1)
     with pytest.raises(ValueError, match="X_val must have 2 clients like X, got 1"):
-        from_torch(net, len, X, X, X[:1], X[:1], dim_lam=1)
+        from_torch(net, loss, X, X, X[:1], X[:1], dim_lam=1)
     with pytest.raises(ValueError, match=r"X\[1\] and y\[1\] must have shapes .* got \(3, 2\) and \(2, 2\)"):
-        from_torch(net, len, X, [X[0], X[1][:2]], dim_lam=1)
+        from_torch(net, loss, X, [X[0], X[1][:2]], dim_lam=1)
     with pytest.raises(ValueError, match="X must have the same shape, dtype and device for all clients"):
-        from_torch(net, len, [X[0], X[1].float()], X, dim_lam=1)
+        from_torch(net, loss, [X[0], X[1].float()], X, dim_lam=1)
     with pytest.raises(ValueError, match="module must have parameters to train, got ReLU, which has none"):
-        from_torch(torch.nn.ReLU(), len, X, X, dim_lam=1)
+        from_torch(torch.nn.ReLU(), loss, X, X, dim_lam=1)
+    with pytest.raises(ValueError, match="module must have initialised parameters, got weight without a shape"):
+        from_torch(torch.nn.LazyLinear(2), loss, X, X, dim_lam=1)
+    with pytest.raises(TypeError, match=r"^loss must be a function of \(outputs, y, lam\) with dim_lam, got MSELoss\("):
+        from_torch(net, torch.nn.MSELoss(reduction="none"), X, X, dim_lam=1)
+    with pytest.raises(TypeError, match=r"^penalty must be a function of \(x, lam\) with dim_lam, got <lambda>\(x\)"):
+        from_torch(net, loss, X, X, dim_lam=1, penalty=lambda x: x @ x)
     with pytest.raises(ValueError, match="chunk must be .*, got 0"):
         simple(chunk=0)
+
+
+def test_gradients_of_single_validation_losses_leave_out_the_penalty():
+    """`check_derivatives` compares them with the outer gradient, unless that has a penalty too."""
+    X, X_val = torch.randn(2, 4, 3).double(), [torch.randn(size, 3).double() for size in (2, 5)]
+    for penalty in (None, lambda x: x @ x):
+        problem = from_torch(
+            torch.nn.Linear(3, 2).double(), lambda z, y: ((z - y) ** 2).sum(1), X, X[..., :2], X_val,
+            [a[:, :2] for a in X_val], outer_penalty=penalty)  # fmt: skip
+        for kind in (problem, hgp.problems.Damped(problem, 0.1)):
+            result = hgp.problems.check_derivatives(kind, problem.parameters(), torch.ones(2, 4).double())
+            assert result.ok, str(result)
+            assert [row.verdict for row in result.rows if row.quantity == "validation_grad"] == ["ok"]

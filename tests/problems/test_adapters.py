@@ -91,7 +91,7 @@ def test_bad_input(adapted):
     for call in (lambda: problem.inner_grad(c.x, c.lam), lambda: problem.linearize(c.x, c.lam),
                  lambda: hgp.hypergradient(problem, c.x, c.lam, hgp.ExactAverage(3), iterations=2)):  # fmt: skip
         with pytest.raises(
-            TypeError, match=r"^x must be an? (array of JAX|tensor of PyTorch) like the costs, got <float"
+            TypeError, match=r"^x and lam must be (arrays of JAX|tensors of PyTorch) like the costs, got <float"
         ):
             call()
     with pytest.raises(TypeError, match="outer_cost must be a function, got 3"):

@@ -133,6 +133,7 @@ MISTAKES = {
     "outer gradient along lam": ("outer_grad", lambda right, *given: (right(*given)[0], 0 * given[2]), "outer_grad[1]"),
     "batch not averaged": ("rows", summed, "mean over two batches"),
     "padding counted": ("rows", padded, "batch of all instances"),
+    "batch ignored": ("rows", lambda right, self, x, batch: right(self, x, None), "mean over two batches"),
     "batch of another client": ("rows", other_batch, "batch of all instances"),
     "row of another client": (
         "inner_grad",
@@ -351,3 +352,51 @@ def test_costs_of_float64_data_with_derivatives_of_the_dtype_of_x_are_noted():
         setattr(problem, name, lambda *a, cost=cost, **o: cost(*a, **o).astype(np.float64))
     result = check_derivatives(problem, x, lam)
     assert result.ok and verdicts(result)["float32"] == "skipped", str(result)
+
+
+# ------------------------------------------------------------------------------------------ single validation losses
+
+
+class Validated(Ridge):
+    """With the members for influence on single validation losses."""
+
+    @property
+    def validation_counts(self):
+        return np.full(self.n_clients, self.y_val.shape[1])
+
+    def validation_grad(self, x, lam, batch):
+        rows = np.arange(self.n_clients)[:, None]
+        valid = (batch >= 0).astype(x.dtype)
+        X, y = self.X_val[rows, batch].astype(x.dtype), self.y_val[rows, batch].astype(x.dtype)
+        r = valid * ((X @ x[..., None])[..., 0] - y) / valid.sum(axis=1, keepdims=True)
+        return (r[:, None, :] @ X)[:, 0]
+
+
+WRONG_VALIDATION = {
+    "sign": lambda right, self, x, lam, batch: -right(self, x, lam, batch),
+    "sum": lambda right, self, x, lam, batch: right(self, x, lam, batch) * (batch >= 0).sum(axis=1, keepdims=True),
+    "padding counted": lambda right, self, x, lam, batch: right(self, x, lam, np.abs(batch)),
+    "batch ignored": lambda right, self, x, lam, batch: right(self, x, lam, np.zeros_like(batch)),
+    "shape": lambda right, self, x, lam, batch: right(self, x, lam, batch)[:, :1],
+    "training instances": lambda right, self, x, lam, batch: self.inner_grad(x, lam, batch),
+}  # fmt: skip
+
+
+def test_gradients_of_validation_losses_are_compared_with_the_outer_gradient():
+    for dtype in ("float64", "float32"):
+        problem, x, lam = ridge(Validated)
+        result = check_derivatives(problem, x.astype(dtype), lam.astype(dtype))
+        assert result.ok and verdicts(result)["validation_grad"] == "ok", str(result)
+
+
+@pytest.mark.parametrize("name", WRONG_VALIDATION)
+def test_wrong_gradients_of_validation_losses_are_found(name):
+    right, mistake = Validated.validation_grad, WRONG_VALIDATION[name]
+    kind = type("Wrong", (Validated,), {"validation_grad": lambda self, *given: mistake(right, self, *given)})
+    result = check_derivatives(*ridge(kind))
+    assert [row.quantity for row in result.failed] == ["validation_grad"], str(result)
+
+
+def test_squares_that_underflow_hide_no_mistake():
+    problem, x, lam = wrong("cross")(lambda right, self, u: -right(self, u))
+    assert verdicts(check_derivatives(problem, 1e-150 * x, lam))["cross"] != "ok"

@@ -85,3 +85,17 @@ def test_bad_input(setting):
         ValueError, match=r"inner_cost must return a scalar array of shape \(\), got shape \(3,\) for client i"
     ):
         wrong.inner_cost(x, lam)
+
+
+@pytest.mark.parametrize("vmap", [False, True])
+def test_costs_that_compute_with_numpy_are_told_to_use_jax(setting, vmap):
+    lib, _, outer, (x, lam, _) = setting
+    data = np.ones((N, D))
+    costs = {
+        True: lambda i, x, lam, batch: lib.xp.sum(data[i] * x),
+        False: lambda i, x, lam, batch: np.asarray(x).sum(),
+    }
+    problem = from_jax(costs[vmap], outer, N, D, D, vmap=vmap)
+    assert repr(problem) == f"<JaxProblem: n_clients={N}, dim_x={D}, dim_lam={D}>"
+    with pytest.raises(TypeError, match="inner_cost must compute with jax.numpy on arrays of JAX"):
+        problem.inner_grad(x, lam)
