@@ -157,6 +157,17 @@ def test_results_are_printed_in_a_few_lines_without_arrays(kind, tmp_path):
     assert repr(loaded) == repr(result) and str(loaded) == str(result)
 
 
+def test_the_assumptions_of_a_certificate_fit_a_terminal():
+    problem, x, lam = weights()
+    est = hgp.hypergradient(problem, x, lam, hgp.ExactAverage(3), iterations=50)
+    made = hgp.certify(problem, x, lam, est, hgp.PushSum(NET, 20))
+    printed = str(made).splitlines()
+    assert max(map(len, made.assumptions)) > 120 and max(map(len, printed)) <= 100
+    assert sum("assumes: " in line for line in printed) == len(made.assumptions)
+    told = " ".join(" ".join(printed).split())
+    assert all(" ".join(assumption.split()) in told for assumption in made.assumptions)
+
+
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_arrays_of_every_library_are_named_by_dtype_and_shape(name):
     lib = open_library(name)

@@ -14,6 +14,7 @@ import matplotlib as mpl
 import numpy as np
 from docutils import nodes
 from latex2mathml.converter import convert
+from PIL import Image
 from reference import write_if_new
 from sphinx.application import Sphinx
 from sphinx.util import logging
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 LEFT_OVER = re.compile(r"\\|<m[a-z]+>&(amp;)?</")  # a command or a mark of alignment that the converter does not know
+ORDERS = re.compile(r"<mi>(&#x02AAF;|&#x02AB0;)</mi>")  # ⪯ and ⪰, which the converter takes for letters
 BARS = re.compile(r"<mo>(&#x02016;|&#x0007C;|\|)</mo>")  # of norms and moduli, as high as a letter
 
 
@@ -40,6 +42,7 @@ def to_mathml(node: nodes.math | nodes.math_block, display: str) -> str:
     """The equation of `node` as a <math> element; a warning if some of its LaTeX is left."""
     latex = node.astext().strip().replace("{aligned}", "{align*}")  # of the two the converter knows the second only
     markup = BARS.sub(r'<mo stretchy="false">\1</mo>', convert(latex, display=display))
+    markup = ORDERS.sub(r"<mo>\1</mo>", markup)
     if LEFT_OVER.search(markup):
         logger.warning("no MathML for %r", node.astext(), location=node)
     return markup
@@ -82,6 +85,16 @@ class FigureRow(SphinxDirective):
                 raise self.error("each paragraph of a figure-row must begin with an image that has an alternative text")
             row += nodes.figure("", image, nodes.caption("", "", *caption))
         return [row]
+
+
+def print_size(app: Sphinx, doctree: nodes.document) -> None:
+    """Show the pictures of docs/figures at half of their dots, the size that they were drawn for."""
+    folder = Path(app.srcdir) / "figures"
+    for image in doctree.findall(nodes.image):
+        file = folder / Path(image["uri"]).name
+        if isinstance(image.parent, nodes.paragraph) and file.suffix == ".png" and file.exists():
+            with Image.open(file) as picture:
+                image["width"] = f"{picture.width // 2}px"
 
 
 class Folded(SphinxDirective):
@@ -298,5 +311,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("builder-inited", write_computed, priority=150)
     app.connect("builder-inited", write_pages, priority=200)
     app.connect("builder-inited", group_gallery, priority=600)  # sphinx-gallery, with 500, has written its own
+    app.connect("doctree-read", print_size)
     app.connect("build-finished", name_arrows)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -69,6 +69,8 @@ def test_equations_are_drawn_and_fit(watched: Watched, path: str) -> None:
     page.set_viewport_size({"width": LAPTOP, "height": 900})
     boxes = page.evaluate("() => [...document.querySelectorAll('math')].map(m => m.getBoundingClientRect().height)")
     assert boxes and min(boxes) > 5
+    letters = page.evaluate("() => [...document.querySelectorAll('math mi')].map(m => m.textContent)")
+    assert not {"⪯", "⪰"} & set(letters), "a relation without space"
     equations = page.evaluate("() => [...document.querySelectorAll('math')].map(m => m.textContent)")
     assert [e for e in equations if "&" in e or "\\" in e] == [], "LaTeX was left over"
     prose = "() => [...document.querySelectorAll('main p, main li, main td, main h2')].map(e => e.innerText).join(' ')"
@@ -77,6 +79,23 @@ def test_equations_are_drawn_and_fit(watched: Watched, path: str) -> None:
         "() => [...document.querySelectorAll('.math-block')].filter(b => b.scrollWidth > b.clientWidth + 1)"
         ".map(b => `${b.scrollWidth} > ${b.clientWidth}: ${b.textContent.slice(0, 60)}`)"
     )
+    assert cut == []
+
+
+@pytest.mark.parametrize("screen", [LAPTOP, DESKTOP])
+def test_code_and_tables_fit_beside_the_sidebars(browser: Browser, address: str, screen: int) -> None:
+    context = window(browser, screen)
+    page, cut = context.new_page(), []
+    for path in html_files():
+        page.goto(f"{address}/{path}")
+        cut += page.evaluate(
+            """path => [...document.querySelectorAll("main .highlight pre, main .pst-scrollable-table-container")]
+                .filter(e => e.scrollWidth > e.clientWidth + 1)
+                .map(e => `${path}: ${e.scrollWidth} > ${e.clientWidth}: ` +
+                    e.innerText.split("\\n").sort((a, b) => b.length - a.length)[0].slice(0, 150))""",
+            path,
+        )
+    context.close()
     assert cut == []
 
 
@@ -124,6 +143,13 @@ def test_the_text_is_wide_enough(browser: Browser, address: str, screen: int) ->
             narrow[path] = width
     context.close()
     assert narrow == {}
+
+
+def test_narrow_pictures_are_not_stretched(watched: Watched) -> None:
+    page = watched.open("experiments/hyper_cleaning.html")
+    page.set_viewport_size({"width": DESKTOP, "height": 900})
+    shown, dots = page.locator("main img").first.evaluate("i => [i.clientWidth, i.naturalWidth]")
+    assert shown == dots // 2
 
 
 def test_signatures_are_those_of_the_functions(watched: Watched) -> None:

@@ -2,8 +2,9 @@
 Influence of training data
 ==========================
 
-With a weight λ on each training instance, −d_λ f predicts how the total validation cost changes when an instance is
-removed. A positive value means that the total cost *rises* without the instance, so the instance helps.
+With a weight λ on each training instance, the negative hyper-gradient predicts how the total validation cost changes
+when an instance is removed. A positive value means that the total cost *rises* without the instance, so the instance
+helps.
 """
 
 import matplotlib.pyplot as plt

@@ -22,18 +22,18 @@ net = hgp.networks.RandomDirected(n=10, seed=0)
 # Tracking has no floor, and one step per iteration is enough for it.
 
 runs = {
-    "Neumann, S = 5": (hgp.methods.Neumann(1.0), 5, 300),
-    "Neumann, S = 10": (hgp.methods.Neumann(1.0), 10, 150),
-    "Chebyshev, S = 10": (hgp.methods.Chebyshev(), 10, 150),
-    "Tracking, S = 3": (hgp.methods.Tracking(), 3, 500),
+    "Neumann, S = 5": (hgp.methods.Neumann(1.0), 5, 300, "C0"),
+    "Neumann, S = 10": (hgp.methods.Neumann(1.0), 10, 150, "C0"),
+    "Chebyshev, S = 10": (hgp.methods.Chebyshev(), 10, 150, "C4"),
+    "Tracking, S = 3": (hgp.methods.Tracking(), 3, 500, "C2"),
 }
 figure, axes = plt.subplots()
-for label, (method, steps, iterations) in runs.items():
+for label, (method, steps, iterations, color) in runs.items():
     est = hgp.hypergradient(
         problem, x, lam, hgp.PushSum(net, steps=steps), iterations=iterations, method=method, history=True
     )
     error = np.linalg.norm(est.history - truth, axis=(1, 2)) / np.linalg.norm(truth)
-    axes.semilogy(steps * np.arange(1, len(error) + 1), error, label=label)
+    axes.semilogy(steps * np.arange(1, len(error) + 1), error, color=color, label=label)
     print(f"{label:18s} {est.traffic.floats:9d} floats, final error {error[-1]:.1e}")
 axes.set(xlabel="rounds of the network", ylabel="relative error", ylim=(1e-11, 3))
 axes.legend()

@@ -43,7 +43,7 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(5.4, 2.6))
 left.plot(path.outer_cost)
 left.set(xlabel="outer step", ylabel="total validation cost")
 weights = 1 / (1 + np.exp(-np.asarray(path.lam[-1])))
-right.hist([weights[wrong], weights[~wrong]], bins=15, stacked=True, label=["wrong label", "right label"])
+right.hist([weights[~wrong], weights[wrong]], bins=15, stacked=True, label=["right label", "wrong label"])
 right.set(xlabel="weight σ(λ)", ylabel="training instances")
 right.legend()
 

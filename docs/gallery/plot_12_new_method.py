@@ -42,13 +42,14 @@ net = hgp.networks.RandomDirected(n=6, seed=1)
 
 figure, axes = plt.subplots()
 methods = {
-    "Neumann": hgp.methods.Neumann(1.0),
-    "heavy ball": HeavyBall(1.0, 0.6),
-    "Chebyshev": hgp.methods.Chebyshev(),
+    "Neumann": (hgp.methods.Neumann(1.0), "C0"),
+    "heavy ball": (HeavyBall(1.0, 0.6), "C1"),
+    "Chebyshev": (hgp.methods.Chebyshev(), "C4"),
 }
-for label, method in methods.items():
+for label, (method, color) in methods.items():
     est = hgp.hypergradient(problem, x, lam, hgp.PushSum(net, steps=15), iterations=120, method=method, history=True)
-    axes.semilogy(np.linalg.norm(est.history - truth, axis=(1, 2)) / np.linalg.norm(truth), label=label)
+    error = np.linalg.norm(est.history - truth, axis=(1, 2)) / np.linalg.norm(truth)
+    axes.semilogy(error, color=color, label=label)
 axes.set(xlabel="iteration", ylabel="relative error")
 axes.legend()
 
@@ -56,7 +57,7 @@ axes.legend()
 # A certificate bounds the error of any method, without assumptions about how it was computed.
 
 est = hgp.hypergradient(
-    problem, x, lam, hgp.PushSum(net, steps=15), iterations=300, method=methods["heavy ball"], tol=1e-8
+    problem, x, lam, hgp.PushSum(net, steps=15), iterations=300, method=HeavyBall(1.0, 0.6), tol=1e-8
 )
 certificate = hgp.certify(problem, x, lam, est, hgp.PushSum(net, steps=30))
 error = np.linalg.norm(est.value - truth, axis=1)

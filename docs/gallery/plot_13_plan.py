@@ -59,9 +59,9 @@ for steps in (5, 10, 20, 30):
             sent[target] = min(floats, sent.get(target, np.inf))
 
 figure, axes = plt.subplots()
-for label, floats in planned.items():
-    axes.loglog(targets, floats, marker="o", label=f"planned and certified, {label}")
-axes.loglog(list(sent), list(sent.values()), marker="s", label="Algorithm 2, best of four S in hindsight")
+for (label, floats), color in zip(planned.items(), ("#8C2D04", "#C00000", "#555555"), strict=True):
+    axes.loglog(targets, floats, color=color, marker="o", label=f"planned and certified, {label}")
+axes.loglog(list(sent), list(sent.values()), color="C0", marker="s", label="Algorithm 2, best of four S in hindsight")
 axes.set(xlabel="target: relative error", ylabel="floats sent")
 axes.invert_xaxis()
 figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center")

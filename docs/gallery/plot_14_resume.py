@@ -38,9 +38,12 @@ better = hgp.hypergradient(problem, fit.x, lam, avg, method=hgp.methods.Chebyshe
 print(better.iterations, np.abs(better.value - truth).max())
 
 figure, axes = plt.subplots()
-for run, start, label in ((est, 0, "Neumann, S = 20"), (better, est.iterations, "then Chebyshev, S = 20 … 40")):
+for run, start, color, label in (
+    (est, 0, "C0", "Neumann, S = 20"),
+    (better, est.iterations, "C4", "then Chebyshev, S = 20 … 40"),
+):
     error = np.linalg.norm(run.history - truth, axis=(1, 2)) / np.linalg.norm(truth)
-    axes.semilogy(start + np.arange(1, len(error) + 1), error, label=label)
+    axes.semilogy(start + np.arange(1, len(error) + 1), error, color=color, label=label)
 axes.set(xlabel="iterations", ylabel="relative error")
 axes.legend()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,9 @@ class Certificate(Result):
             lines.append(f"  smallest eigenvalue of H̄     {self.smallest_eigenvalue:.3e}, damped by {self.damping:.3e}")
         if self.inner_gradient is not None:
             lines.append(f"  inner gradient, gap of x     {self.inner_gradient:.3e}, {self.consensus_gap:.3e}")
-        return "\n".join([*lines, *(f"  assumes: {a}" for a in self.assumptions)])
+        for assumption in self.assumptions:
+            lines += wrap(f"assumes: {assumption}", 100, initial_indent="  ", subsequent_indent=" " * 11)
+        return "\n".join(lines)
 
 
 def smaller(a: np.ndarray, b: np.ndarray | None) -> np.ndarray:

@@ -430,7 +430,7 @@ class _Checks(_Calls):
         wrong = [name for name, a in results.items() if a.dtype != x.dtype]
         inner = results.keys() & {"inner_cost", "inner_grad"}
         if inner <= set(wrong) or {"inner_cost", "outer_cost"} <= set(wrong):
-            self._skip("float32", "dtype of x", "results are float64: the problem takes float64 points only")
+            self._skip("float32", "dtype of x", "results are float64, not float32")
             return
         verdict, note = ("wrong", f"{', '.join(wrong)} must have the dtype of x") if wrong else ("ok", "")
         self.rows.append(Comparison("float32", "dtype of x", None, None, verdict, note))
