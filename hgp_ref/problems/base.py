@@ -668,6 +668,12 @@ class Portable(OnDevice):
         other._xp = array_namespace(other._like())
         return other
 
+    @staticmethod
+    def _refuse_run_axes(name: str, lead: Shape) -> None:
+        """ValueError if the argument `name` has leading run axes."""
+        if lead:
+            raise ValueError(f"{name} must have no leading run axes, got {lead}; call once for each run")
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_xp"}
 
@@ -745,12 +751,6 @@ def run_axes(**leads: Shape) -> Shape:
     except ValueError as error:
         listing = ", ".join(f"{name} has {lead}" for name, lead in leads.items())
         raise ValueError(f"leading run axes must broadcast, got: {listing}") from error
-
-
-def refuse_run_axes(name: str, lead: Shape) -> None:
-    """ValueError if the argument `name` has leading run axes."""
-    if lead:
-        raise ValueError(f"{name} must have no leading run axes, got {lead}; call once for each run")
 
 
 def expand(a: Array, lead: Shape, trailing: int, *, xp: Namespace) -> Array:
