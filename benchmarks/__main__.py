@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         start = time.perf_counter()
         measured = measure(name, options.quick, where)
         seconds[name] = round(time.perf_counter() - start, 1)
-        print(table(measured, with_goals=not options.quick), flush=True)
+        print(table(measured, judge=not options.quick), flush=True)
         reports += measured
         shown.update(1, name)
     shown.close()

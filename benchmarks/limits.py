@@ -1,4 +1,4 @@
-"""Upper limits set by the machine: memory bandwidth and dense products, measured in the same run as the programs."""
+"""Limits of the machine: reading, random updates and dense products, measured in the same run as the programs."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from typing import Any
 from benchmarks.results import Report
 
 
-def table(reports: list[Report], with_goals: bool = True) -> str:
+def table(reports: list[Report], judge: bool = True) -> str:
     """Timings with quartiles and ratios to the first line of each report, then goals and other figures.
 
-    With `with_goals=False`, as for small sizes, goals are shown but not evaluated.
+    With `judge=False`, as for small sizes, goals are shown but not evaluated.
     """
     lines = []
     for report in reports:
@@ -27,7 +27,7 @@ def table(reports: list[Report], with_goals: bool = True) -> str:
                 f"  {seconds(timing.wall_median):>10} wall"
             )
         for bar in report.bars:
-            mark = ("reached" if bar.reached else "MISSED") if with_goals else "small"
+            mark = ("reached" if bar.reached else "MISSED") if judge else "small"
             lines.append(f"  {mark:8} {bar.value:10.3g}  {bar.needed:8} {bar.what}")
         lines += [f"  {what}: {value}" for what, value in report.figures.items()]
     return "\n".join(lines)

@@ -91,7 +91,7 @@ def compare(commit: str, names: Sequence[str], quick: bool, times: tuple[int, in
                 report = _memory(name, folders, quick, limit)
             else:
                 report = _times(name, contenders, quick, times, limit)
-            print(table([report], with_goals=not quick), flush=True)
+            print(table([report], judge=not quick), flush=True)
             reports.append(report)
             shown.update(1)
     shown.close()

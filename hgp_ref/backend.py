@@ -193,11 +193,11 @@ def array_namespace(*arrays: Array) -> Namespace:
     present = [a for a in arrays if a is not None]
     for a in present:
         if not is_array(a):
-            raise TypeError(f"arrays must be arrays of a library (NumPy, CuPy, PyTorch, JAX, ...), got {_type(a)}")
+            raise TypeError(f"arrays must be arrays of a library (NumPy, CuPy, PyTorch, JAX, ...), got {class_name(a)}")
     try:
         return compat.array_namespace(*present)
     except TypeError as error:
-        names = ", ".join(sorted(set(map(_type, present))))
+        names = ", ".join(sorted(set(map(class_name, present))))
         raise TypeError(f"arrays must come from one library, got {names}") from error
 
 
@@ -299,10 +299,11 @@ def synchronize(x: Array) -> None:
 
 
 def _no_array(name: str, x: Any) -> TypeError:
-    return TypeError(f"{name} must be an array, got {_type(x)}")
+    return TypeError(f"{name} must be an array, got {class_name(x)}")
 
 
-def _type(x: Any) -> str:
+def class_name(x: object) -> str:
+    """Module and name of the class of `x`, for messages."""
     return f"{type(x).__module__}.{type(x).__name__}"
 
 
@@ -321,7 +322,7 @@ def add_at(out: Array, index: Array, values: Array) -> Array:
     if compat.is_cupy_array(out):
         array_namespace(out).add.at(out, index, values)
         return out
-    raise TypeError(f"sparse features need arrays of NumPy, CuPy, PyTorch or JAX, got {_type(out)}")
+    raise TypeError(f"sparse features need arrays of NumPy, CuPy, PyTorch or JAX, got {class_name(out)}")
 
 
 # Between host and device ----------------------------------------------------------------------------------------------

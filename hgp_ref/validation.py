@@ -20,7 +20,7 @@ from typing import Any, NoReturn, TypeVar
 import array_api_compat as compat
 import numpy as np
 
-from hgp_ref.backend import Array, Namespace, all_finite, computes_on_device, device, is_array
+from hgp_ref.backend import Array, Namespace, all_finite, class_name, computes_on_device, device, is_array
 
 T = TypeVar("T")
 
@@ -163,7 +163,7 @@ def plain_numbers(name: str, value: object, kinds: str = "biuf") -> None:
     """TypeError unless `value` is a plain NumPy array with an axis, its dtype of one of NumPy's `kinds`."""
     expected = "a plain NumPy array of " + ("integers" if set(kinds) <= set("iu") else "real numbers")
     if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray | np.matrix):
-        raise TypeError(f"{name} must be {expected}, got {_type(value)}")
+        raise TypeError(f"{name} must be {expected}, got {class_name(value)}")
     if value.dtype.kind not in kinds or value.ndim == 0:
         raise TypeError(f"{name} must be {expected}, got {value.dtype} of shape {value.shape}")
 
@@ -178,7 +178,7 @@ def host_array(name: str, value: Any) -> np.ndarray:
         raise ValueError(f"{name} must be an array, got {type(value).__name__} with rows of unequal lengths") from error
     except (TypeError, RuntimeError, OverflowError) as error:  # arrays on a device raise errors of their own
         why = "; move it with hgp.backend.to_host" if is_array(value) else f": {error}"
-        raise TypeError(f"{name} must be an array on the host, got {_type(value)}{why}") from error
+        raise TypeError(f"{name} must be an array on the host, got {class_name(value)}{why}") from error
 
 
 def real_floating(name: str, dtype: Any) -> np.dtype:
@@ -195,9 +195,9 @@ def real_floating(name: str, dtype: Any) -> np.dtype:
 def array(name: str, a: Any) -> None:
     """TypeError unless `a` is an array of some library, plain and no scalar."""
     if not is_array(a):
-        raise TypeError(f"{name} must be an array, got {'None' if a is None else _type(a)}")
+        raise TypeError(f"{name} must be an array, got {'None' if a is None else class_name(a)}")
     if isinstance(a, np.ma.MaskedArray | np.matrix):  # their products and sums are not those of arrays
-        raise TypeError(f"{name} must be a plain array, got {_type(a)}")
+        raise TypeError(f"{name} must be a plain array, got {class_name(a)}")
     dense(name, a)
 
 
@@ -268,7 +268,7 @@ def returned_array(
         raise ValueError(f"{owner}.{method} must return shape {tuple(expected)}, got {tuple(value.shape)}")
     if like is not None:
         if type(value) is not type(like) and _library(value) is not _library(like):
-            raise TypeError(f"{owner}.{method} must return {_type(like)} like x, got {_type(value)}")
+            raise TypeError(f"{owner}.{method} must return {class_name(like)} like x, got {class_name(value)}")
         if value.dtype != like.dtype:
             raise TypeError(f"{owner}.{method} must return {like.dtype} like x, got {value.dtype}")
         if device(value) != device(like):
@@ -278,10 +278,6 @@ def returned_array(
 
 def _library(a: Array) -> Namespace | None:
     return compat.array_namespace(a) if is_array(a) else None
-
-
-def _type(value: object) -> str:
-    return f"{type(value).__module__}.{type(value).__name__}"
 
 
 def real_array(

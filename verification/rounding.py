@@ -172,7 +172,7 @@ def certificates(
         for options in ({}, {"matrix_free": True, "strong_convexity": modulus(here.H)}):
             try:
                 found = hgp.certify(problem, x, lam, est, avg, first_call=0, **options)
-            except ValueError:  # the mean Hessian is not told from a singular one
+            except ValueError:  # the mean Hessian cannot be distinguished from a singular one
                 refused += 1
                 continue
             form = "matrix-free" if options else "dense"

@@ -41,17 +41,9 @@ import numpy as np
 from scipy.linalg import block_diag
 
 from hgp_ref import validation
+from hgp_ref.bounds import result
 from hgp_ref.bounds.constants import ITERATIONS, Constants, SampleConstants, check_iterations, check_samples, geometric
-from hgp_ref.bounds.result import (
-    Bound,
-    conditions,
-    finite,
-    first_failure,
-    not_applicable,
-    power_of_two,
-    probability_condition,
-    product,
-)
+from hgp_ref.bounds.result import Bound, conditions, finite, first_failure, not_applicable, power_of_two, product
 from hgp_ref.bounds.series import consensus_part, truncation
 from hgp_ref.validation import Boolean, Choice, Instance, Integer, Number, Positive, checked
 
@@ -91,7 +83,7 @@ def minibatch_tail(
     """
     M = check_iterations(c, iterations)
     name = f"D ({form})"
-    failed = first_failure({**probability_condition(failure), **conditions(c, "D")})
+    failed = first_failure({**result.probability(failure), **conditions(c, "D")})
     if failed:
         return not_applicable(name, failed)
     base = consensus_part(c, M, rho=max(s.rho, c.rho)) + truncation(c, M, c.g_bar)

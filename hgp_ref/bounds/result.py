@@ -71,7 +71,7 @@ def conditions(c: Constants, letter: str) -> dict[str, bool]:
     return needed
 
 
-def probability_condition(failure: float) -> dict[str, bool]:
+def probability(failure: float) -> dict[str, bool]:
     """0 < ϵ < 1, for bounds that may fail."""
     return {f"0 < failure < 1 (it is {failure:.3g})": 0 < failure < 1}
 

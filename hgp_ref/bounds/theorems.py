@@ -30,7 +30,7 @@ import numpy as np
 
 from hgp_ref import validation
 from hgp_ref.bounds.constants import ITERATIONS, Constants, SampleConstants, check_iterations
-from hgp_ref.bounds.result import Bound, finite, first_failure, not_applicable, probability_condition, product
+from hgp_ref.bounds.result import Bound, finite, first_failure, not_applicable, probability, product
 from hgp_ref.validation import Choice, Instance, Integer, Nonnegative, Number, Optional, checked
 
 CONSTANTS = {"c": Instance(Constants), "iterations": ITERATIONS}
@@ -62,7 +62,7 @@ def theorem1(
     """
     M, name = check_iterations(c, iterations), f"Theorem 1 ({text})"
     eps = realised_consensus(c, M, consensus)
-    failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **probability_condition(failure)})
+    failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **probability(failure)})
     if failed:
         return not_applicable(name, failed)
     copies = 2 if text == "main" else 1
@@ -118,7 +118,7 @@ def corollary2(
     M = check_iterations(c, iterations)
     eps = realised_consensus(c, M, consensus)
     C = max(s.kappa_x, s.kappa_lam) if C is None else C
-    failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **probability_condition(failure)})
+    failed = first_failure({**printed_conditions(c.eta, s.alpha, eps), **probability(failure)})
     if failed:
         return not_applicable("Corollary 2", failed)
     root = math.sqrt(2 / size * math.log(c.n * (c.d_x + c.d_lam) / failure))
@@ -243,7 +243,7 @@ def theorem2(
             return not_applicable("Theorem 2", why)
     at_point = (c.sigma_min, c.beta_max) if samples is None else (samples.alpha, samples.beta)
     alpha, beta = at_point[0] if alpha is None else alpha, at_point[1] if beta is None else beta
-    failed = first_failure({**printed_conditions(c.eta, alpha, eps), **probability_condition(failure)})
+    failed = first_failure({**printed_conditions(c.eta, alpha, eps), **probability(failure)})
     if failed:
         return not_applicable("Theorem 2", failed)
     if samples is None:

@@ -23,6 +23,7 @@ from hgp_ref.backend import (
     Array,
     all_finite,
     array_namespace,
+    class_name,
     detached,
     device,
     from_host,
@@ -528,9 +529,7 @@ def _read_method(method: Method | None, eta: float | None, resume: Any) -> Metho
         eta = resume.eta if eta is None and isinstance(resume, Estimate) else eta
         return None if eta is None else Neumann(eta)
     if not isinstance(method, Method):
-        raise TypeError(
-            f"method must be a method of hgp_ref.methods, got {type(method).__module__}.{type(method).__name__}"
-        )
+        raise TypeError(f"method must be a method of hgp_ref.methods, got {class_name(method)}")
     if eta is not None:
         raise ValueError(
             f"eta={eta!r} and method={method!r} cannot both be given: eta= is short for method=Neumann(eta)"

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import validation
-from hgp_ref.backend import Array, computes_on_device, from_host, host_dtype
+from hgp_ref.backend import Array, class_name, computes_on_device, from_host, host_dtype
 from hgp_ref.errors import outside
 from hgp_ref.mixing.channel import AllToAll, Channel, ParameterServer, Traffic, WeightRule, connect
 from hgp_ref.mixing.simulated import MODES, Runs, check_balanced
@@ -285,7 +285,7 @@ def check_network(net: Network) -> Network:
     if isinstance(net, Network) and not hasattr(net, "n"):
         raise TypeError(f"{type(net).__name__} has no n; call super().__init__(n) in its __init__")
     if not isinstance(net, Network):
-        raise TypeError(f"net must be a network of hgp_ref.networks, got {type(net).__module__}.{type(net).__name__}")
+        raise TypeError(f"net must be a network of hgp_ref.networks, got {class_name(net)}")
     return net
 
 

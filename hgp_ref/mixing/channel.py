@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref._numba import njit
-from hgp_ref.backend import Array, array_namespace, computes_on_device, host_dtype, host_float64, is_numpy
+from hgp_ref.backend import Array, array_namespace, class_name, computes_on_device, host_dtype, host_float64, is_numpy
 from hgp_ref.networks import Network, Unreliable
 from hgp_ref.results import Numbers, Result
 from hgp_ref.validation import Integer, Nonnegative, Positive, checked
@@ -295,7 +295,7 @@ def connect(net: Network, mode: str = "auto") -> Channel:
     >>> hgp.mixing.connect(hgp.networks.RandomDirected(n=3, seed=0)).n
     3
     """
-    raise TypeError(f"net must be a network of hgp_ref.networks, got {type(net).__module__}.{type(net).__name__}")
+    raise TypeError(f"net must be a network of hgp_ref.networks, got {class_name(net)}")
 
 
 def messages_of(net: Network, indptr: np.ndarray, neighbours: np.ndarray) -> int:

@@ -27,6 +27,7 @@ from hgp_ref.backend import (
     Array,
     Namespace,
     array_namespace,
+    class_name,
     computes_on_device,
     detached,
     device,
@@ -677,6 +678,12 @@ class Portable(OnDevice):
         other._xp = array_namespace(other._like())
         return other
 
+    @staticmethod
+    def _refuse_run_axes(name: str, lead: Shape) -> None:
+        """ValueError if the argument `name` has leading run axes."""
+        if lead:
+            raise ValueError(f"{name} must have no leading run axes, got {lead}; call once for each run")
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_xp"}
 
@@ -692,7 +699,7 @@ def check_argument(name: str, a: Array, like: Array, shape: Shape, meaning: str)
     """
     if type(a) is not type(like):
         if isinstance(a, np.ma.MaskedArray | np.matrix):  # their products and sums are not those of arrays
-            raise TypeError(f"{name} must be a plain array, got {_class_of(a)}")
+            raise TypeError(f"{name} must be a plain array, got {class_name(a)}")
         if a is None:
             raise TypeError(f"{name} must be an array of shape (..., {', '.join(map(str, shape))}), got None")
         try:
@@ -701,7 +708,7 @@ def check_argument(name: str, a: Array, like: Array, shape: Shape, meaning: str)
             raise TypeError(f"{name}: {error}") from error
         if not same:
             raise TypeError(
-                f"{name} must be a {_class_of(like)} as the problem's data, got {_class_of(a)}; use problem.to(...)"
+                f"{name} must be a {class_name(like)} as the problem's data, got {class_name(a)}; use problem.to(...)"
             )
     if a.dtype != like.dtype:
         raise TypeError(f"{name} must have the problem's dtype {like.dtype}, got {a.dtype}")
@@ -711,10 +718,6 @@ def check_argument(name: str, a: Array, like: Array, shape: Shape, meaning: str)
         expected = f"(..., {', '.join(map(str, shape))}) = (..., {meaning})"
         raise ValueError(f"{name} must have shape {expected}, got {tuple(a.shape)}")
     return tuple(a.shape[: -len(shape)])
-
-
-def _class_of(a: object) -> str:
-    return f"{type(a).__module__}.{type(a).__name__}"
 
 
 def check_point(problem: FullProblem, x: Array, lam: Array) -> tuple[Array, Array]:
@@ -764,12 +767,6 @@ def run_axes(**leads: Shape) -> Shape:
     except ValueError as error:
         listing = ", ".join(f"{name} has {lead}" for name, lead in leads.items())
         raise ValueError(f"leading run axes must broadcast, got: {listing}") from error
-
-
-def refuse_run_axes(name: str, lead: Shape) -> None:
-    """ValueError if the argument `name` has leading run axes."""
-    if lead:
-        raise ValueError(f"{name} must have no leading run axes, got {lead}; call once for each run")
 
 
 def expand(a: Array, lead: Shape, trailing: int, *, xp: Namespace) -> Array:

@@ -31,13 +31,7 @@ from hgp_ref.backend import (
     to_host,
 )
 from hgp_ref.philox import BATCHES, key
-from hgp_ref.problems.base import (
-    FullProblem,
-    Portable,
-    Shape,
-    matmul_runs,
-    optional,
-)
+from hgp_ref.problems.base import FullProblem, Portable, Shape, matmul_runs, optional
 from hgp_ref.problems.losses import Loss
 from hgp_ref.problems.sparse import SparseRows, is_sparse, read_sparse, sparse_of_a_device
 

@@ -26,16 +26,7 @@ from hgp_ref._kernels import cuda
 from hgp_ref._numba import njit, over_rows
 from hgp_ref.backend import Array, array_namespace, device, is_numpy, to_host
 from hgp_ref.problems import lipschitz
-from hgp_ref.problems.base import (
-    FullProblem,
-    Shape,
-    check_argument,
-    check_batch,
-    expand,
-    matvec,
-    refuse_run_axes,
-    run_axes,
-)
+from hgp_ref.problems.base import FullProblem, Shape, check_argument, check_batch, expand, matvec, run_axes
 from hgp_ref.problems.instances import (
     Data,
     InstanceProblem,
@@ -173,7 +164,7 @@ class LinearProblem(InstanceProblem, FullProblem):
 
     def term_sizes(self, x: Array, lam: Array) -> TermSizes:
         """Term sizes at (x, λ), without run axes; see `linear_sizes`."""
-        refuse_run_axes("x and lam", self._enter(x, lam, None)[1])
+        self._refuse_run_axes("x and lam", self._enter(x, lam, None)[1])
         return LinearSizes(self, x, lam).sizes()
 
     def _enter(self, x: Array, lam: Array, batch: Batch) -> tuple[View, Shape]:
@@ -202,7 +193,7 @@ class LinearProblem(InstanceProblem, FullProblem):
 
     def _check_lam(self, lam: Array) -> None:
         shape = (self.n_clients, self.dim_lam)
-        refuse_run_axes("lam", check_argument("lam", lam, self._like(), shape, "n_clients, dim_lam"))
+        self._refuse_run_axes("lam", check_argument("lam", lam, self._like(), shape, "n_clients, dim_lam"))
 
     def _lipschitz(self, weight: np.ndarray, nu_J: float, modulus: float) -> Lipschitz | None:
         """Constants along x of losses with weights (n, N) on the host and an L2 modulus."""

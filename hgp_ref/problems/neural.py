@@ -28,7 +28,7 @@ import numpy as np
 from hgp_ref import _numba, validation
 from hgp_ref.backend import Array, array_namespace, device, host_dtype, is_numpy
 from hgp_ref.neural import Ensemble, Sequential
-from hgp_ref.problems.base import CURVATURES, check_argument, check_batch, refuse_run_axes
+from hgp_ref.problems.base import CURVATURES, check_argument, check_batch
 from hgp_ref.problems.instances import InstanceProblem, Instances, PreparedBatch, View, digest, read_instances
 from hgp_ref.problems.losses import SoftmaxLoss
 from hgp_ref.problems.neural_costs import (
@@ -212,7 +212,7 @@ class NeuralProblem(InstanceProblem):
         if batch is not None:
             leads["batch"] = batch.shape[:-2] if isinstance(batch, PreparedBatch) else check_batch(batch, like, n)
         for name, lead in leads.items():
-            refuse_run_axes(name, lead)
+            self._refuse_run_axes(name, lead)
         return Parts(self.model, instances, instances.select(batch, xp=self._xp))
 
 
@@ -239,7 +239,7 @@ class NeuralLinearization:
         return Hu, Ju
 
     def _products(self, u: Array, names: tuple[str, ...]) -> list[Array]:
-        refuse_run_axes("u", check_argument("u", u, self.x, tuple(self.x.shape), "n_clients, dim_x"))
+        self.problem._refuse_run_axes("u", check_argument("u", u, self.x, tuple(self.x.shape), "n_clients, dim_x"))
 
         def work(part: Part, *out: Array | None) -> list[Array]:
             point, u_part = self._at(part), u[part.clients, :]

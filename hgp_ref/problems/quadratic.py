@@ -17,15 +17,7 @@ import numpy as np
 from hgp_ref import rounding, validation
 from hgp_ref.backend import Array, Namespace, detached, host_dtype, to_host
 from hgp_ref.problems import lipschitz as constants
-from hgp_ref.problems.base import (
-    FullProblem,
-    Portable,
-    check_argument,
-    expand,
-    matvec,
-    refuse_run_axes,
-    run_axes,
-)
+from hgp_ref.problems.base import FullProblem, Portable, check_argument, expand, matvec, run_axes
 from hgp_ref.problems.instances import digest
 from hgp_ref.problems.lipschitz import Lipschitz
 from hgp_ref.problems.term_sizes import TermSizes
@@ -157,7 +149,7 @@ class Quadratic(Portable, FullProblem):
 
     def term_sizes(self, x: Array, lam: Array) -> TermSizes:
         """|A||x| + |b| + |Cᵀ||λ| and so on, each term times its number of roundings, divided by K."""
-        refuse_run_axes("x and lam", self._check(x, lam))
+        self._refuse_run_axes("x and lam", self._check(x, lam))
         return quadratic_sizes(self, x, lam)
 
     def hessian(self, x: Array, lam: Array, batch: Array | None = None) -> Array:

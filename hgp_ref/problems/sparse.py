@@ -20,7 +20,7 @@ from scipy.sparse import coo_array, csr_array, issparse
 
 from hgp_ref import validation
 from hgp_ref._numba import njit, over_rows
-from hgp_ref.backend import Array, Namespace, add_at, array_namespace, device, from_host, is_numpy, to_host
+from hgp_ref.backend import Array, Namespace, add_at, array_namespace, class_name, device, from_host, is_numpy, to_host
 from hgp_ref.problems.base import matmul_runs
 
 FORM = "a list of n sparse matrices (N_i, d), one per client"
@@ -154,7 +154,7 @@ def read_sparse(name: str, X: Any) -> tuple[SparseRows, np.ndarray]:
         raise TypeError(f"{name} must be {FORM}, got one {type(X).__name__} of shape {tuple(X.shape)}")
     for i, part in enumerate(X):
         if not issparse(part):
-            raise TypeError(f"{name} must be {FORM}, got {type(part).__module__}.{type(part).__name__} in {name}[{i}]")
+            raise TypeError(f"{name} must be {FORM}, got {class_name(part)} in {name}[{i}]")
         if part.ndim != 2 or part.shape[1] != X[0].shape[-1] or part.shape[1] < 1:
             raise ValueError(f"{name} must be {FORM}, got shape {tuple(part.shape)} in {name}[{i}]")
         if part.shape[0] < 1:

@@ -102,7 +102,7 @@ def test_reports_survive_the_file_and_show_what_was_missed():
     assert again.timings == report.timings and again.bars == report.bars
     text = show.table([again])
     assert "MISSED" in text and "reached" in text and "500 ms" in text
-    assert "MISSED" not in show.table([again], with_goals=False)
+    assert "MISSED" not in show.table([again], judge=False)
     assert show.summary([again]).startswith("1 of 2 bars reached")
 
 
