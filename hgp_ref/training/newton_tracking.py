@@ -205,6 +205,8 @@ class NewtonStep:
 class NewtonMonitor(TrainingMonitor):
     """The monitor of training, with advice for shifts and steps."""
 
+    rate_name, advice = "step size", "use more iterations or averaging_steps"
+
     def _remedy(self) -> str:
         start, lam = (a[(*(0,) * (a.ndim - 2), ...)] for a in (self.start, self.gradient.lam))
         low, _ = range_of_mean(self.mixer.channel, self.gradient.problem.linearize(start, lam), start)
