@@ -14,7 +14,8 @@ import numpy as np
 import hgp_ref as hgp
 from hgp_ref.methods import ConjugateGradient, PreconditionedTracking, Tracking
 from verification.cases import Case, case_of, logistic
-from verification.rows import Row, verdict_row
+from verification.fewer_messages import combination
+from verification.rows import GOAL, Row, verdict_row
 from verification.run import Result, Run, Table
 
 TITLE = "Local curvature"
@@ -42,7 +43,8 @@ def verify(run: Run) -> Result:
         setting = f"{settings} random settings: violations (largest excess {worst.max():.2g})"
         rows.append(verdict_row(f"curvature, {name}", setting, int(np.sum(worst > 0)), 0.0))
     rows += limit_rows(run)
-    return Result(rows, tables=[differences_table(run), minibatch_table(run)])
+    row, rule = rule_table(run)
+    return Result([*rows, row], tables=[differences_table(run), minibatch_table(run), rule])
 
 
 # Random clients -------------------------------------------------------------------------------------------------------
@@ -324,14 +326,41 @@ def differences_table(run: Run) -> Table:
     return Table(title, head, lines)
 
 
-def rounds_to(case: Case, net: hgp.networks.Network, method: hgp.methods.Method, most: int) -> int | None:
+def rounds_to(
+    case: Case, net: hgp.networks.Network, method: hgp.methods.Method, most: int, S: int = 1, tol: float | None = None
+) -> int | None:
     """Iterations after which the relative error stays below 1e-6."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # not all converge
-        est = case.estimate(hgp.PushSum(net, 1), method=method, iterations=most, history=True)
+        est = case.estimate(hgp.PushSum(net, S), method=method, iterations=most, history=True, tol=tol)
     above = np.flatnonzero(case.errors(est) > 1e-6 * np.linalg.norm(case.truth))
     last = int(above[-1]) + 2 if above.size else 1
     return last if last <= most else None
+
+
+def rule_table(run: Run) -> tuple[Row, Table]:
+    """The rule for shifts and steps in random settings on which none of its constants was chosen."""
+    count, lines = run.sized(200, 20, 4), []
+    settings = [combination(run, k)[:2] for k in range(count)]
+    named = {"methods": ["PreconditionedTracking"], "target": 1e-6}
+    planned = [int(hgp.plan(case.problem, case.x, case.lam, net, **named).steps) for case, net in settings]
+    for name, steps in (("1", [1] * count), ("of the plan", planned)):
+        found = [iterations_of_rule(case, net, S) for (case, net), S in zip(settings, steps, strict=True)]
+        reached = [m for m in found if isinstance(m, int)]
+        lines.append((name, str(len(reached)), str(found.count(None)), str(found.count("diverged")),
+                      f"{np.median(reached):.0f}"))  # fmt: skip
+    setting = f"{count} random settings, S of the plan: not below 1e-6 after 1200 iterations"
+    row = verdict_row("curvature, shifts and steps", setting, count - int(lines[-1][1]), 0.05 * count, form=GOAL)
+    title = f"PreconditionedTracking() to 1e-6 in {count} random settings, at most 1200 iterations"
+    return row, Table(title, ("S", "reached", "not reached", "diverged", "median iterations"), lines)
+
+
+def iterations_of_rule(case: Case, net: hgp.networks.Network, S: int) -> int | str | None:
+    """Iterations to 1e-6; None if more than 1200, "diverged" if the run raises DivergenceError."""
+    try:
+        return rounds_to(case, net, PreconditionedTracking(), 1200, S, tol=1e-11)
+    except hgp.DivergenceError:
+        return "diverged"
 
 
 def minibatch_table(run: Run) -> Table:

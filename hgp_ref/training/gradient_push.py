@@ -490,7 +490,7 @@ class TrainingMonitor:
     learning rate a so far, gradients beyond those at x_0.
     """
 
-    advice = "use more steps or another learning rate"  # if the tolerance is not met
+    rate_name, advice = "learning rate", "use more steps or another learning rate"
 
     def __init__(self, gradient: LocalGradient, start: Array, mixer: Mixer) -> None:
         self.gradient, self.start, self.mixer = gradient, start, mixer
@@ -521,7 +521,7 @@ class TrainingMonitor:
             self.reach = np.maximum(self.reach, size)
         grown = (size > GROWTH_LIMIT * self.reach) & (slope > GROWTH_LIMIT * self.grad_size)
         if np.any(grown | ~np.isfinite(size) | ~np.isfinite(slope)):
-            self._raise(f"parameters up to {np.max(size):.2g} after {step} steps, learning rate {self.rate:g}")
+            self._raise(f"parameters up to {np.max(size):.2g} after {step} steps, {self.rate_name} {self.rate:g}")
 
     def finalize(self, x: Array) -> tuple[float | np.ndarray, float | np.ndarray]:
         """max_i ‖x_i − x̄‖ and ‖mean_i ∂g_i(x̄)‖ at the end; raises DivergenceError if they show divergence."""
@@ -535,7 +535,7 @@ class TrainingMonitor:
         if np.any((size > CLEAR_GROWTH * self.reach) & (norm > CLEAR_GROWTH * self.grad_size)):
             self._raise(
                 f"the mean gradient is {np.max(norm):.2g} at its end, clients' gradients were at most "
-                f"{np.max(self.grad_size):.2g} at its start, learning rate {self.rate:g}"
+                f"{np.max(self.grad_size):.2g} at its start, {self.rate_name} {self.rate:g}"
             )
         return (gap, norm) if x.ndim > 2 else (float(gap), float(norm))
 

@@ -205,7 +205,7 @@ class NewtonStep:
 class NewtonMonitor(TrainingMonitor):
     """The monitor of training, with advice for shifts and steps."""
 
-    advice = "use more iterations"
+    rate_name, advice = "step size", "use more iterations or averaging_steps"
 
     def _remedy(self) -> str:
         start, lam = (a[(*(0,) * (a.ndim - 2), ...)] for a in (self.start, self.gradient.lam))
