@@ -9,6 +9,8 @@ import pytest
 from support.examples import logistic, quadratic
 
 import hgp_ref as hgp
+from hgp_ref.methods.divergence import DivergenceMonitor
+from hgp_ref.mixing import start_averaging
 
 
 def stiff(n=2, curvature=3.0):
@@ -258,3 +260,14 @@ def test_zero_dimensional_arrays_are_numbers():
     assert est.value.ndim == fit.x.ndim == 2
     with pytest.raises(TypeError, match="seed must be an integer from 0 to 18446744073709551615, got 'ab'"):
         hgp.MiniBatches(2, seed="ab")
+
+
+def test_growth_that_no_hessian_explains_asks_for_a_check_of_the_derivatives():
+    problem = hgp.problems.Quadratic.random(3, 4, 2, seed=0, heterogeneity=0.1)
+    x, lam = np.ones((3, 4)), np.zeros((3, 2))
+    mixer = start_averaging([hgp.ExactAverage(3)], 3, x, calls=1)
+    monitor = DivergenceMonitor(problem, x, lam, hgp.methods.Neumann(0.1), np.ones_like(x), mixer, mini_batches=False)
+    cause = monitor._cause(0.1, 0.5, 1.0, run=0)
+    assert (
+        cause.startswith("which is < 2, but no client's Hessian explains the growth") and "check_derivatives" in cause
+    )

@@ -224,3 +224,12 @@ def test_a_user_averaging_needs_only_steps_and_a_channel():
     np.testing.assert_array_equal(mine.value, theirs.value)
     assert own.traffic == ours.traffic == mine.traffic
     assert Everybody(3).traffic.messages == 0
+
+
+@pytest.mark.parametrize("kind", [hgp.PushSum, hgp.RobustPushSum, hgp.ExactAverage])
+def test_subclasses_are_printed_by_their_own_name(kind):
+    class Mine(kind):
+        pass
+
+    arguments = (3,) if kind is hgp.ExactAverage else (hgp.networks.FullyConnected(3), 2)
+    assert repr(Mine(*arguments)) == repr(kind(*arguments)).replace(kind.__name__, "Mine", 1)
