@@ -63,6 +63,26 @@ class SpanningTree(Result):
         return order
 
 
+def check_tree(tree: SpanningTree, n: int) -> None:
+    """Raise ValueError unless both kinds of links lead all n clients to the same root."""
+    roots = []
+    for name in ("up", "down"):
+        parents = getattr(tree, name)
+        validation.instance(f"tree.{name}", parents, np.ndarray)
+        if parents.shape != (n,):
+            raise ValueError(f"tree must have {n} clients like net, got {parents.size}")
+        if parents.dtype.kind not in "iu" or parents.min() < 0 or parents.max() >= n:
+            raise ValueError(f"tree.{name} must hold integers from 0 to {n - 1}, got {parents.tolist()}")
+        ends = parents
+        for _ in range(n.bit_length()):  # after k rounds 2^k links further
+            ends = ends[ends]
+        if (ends != ends[0]).any() or parents[ends[0]] != ends[0]:
+            raise ValueError(f"tree.{name} must lead from every client to one root, got {parents.tolist()}")
+        roots.append(int(ends[0]))
+    if roots[0] != roots[1]:
+        raise ValueError(f"tree.up and tree.down must have the same root, got {roots[0]} and {roots[1]}")
+
+
 @checked(net=Instance(Network), itemsize=Integer(1), first_step=Integer(1, MAX_STEP))
 def find_tree(net: Network, itemsize: int = 8, first_step: int = 1) -> SpanningTree:
     """A spanning tree rooted at client 0, found by messages of one or two numbers over graphs first_step, …
@@ -299,8 +319,7 @@ class TreeAverage(Averaging):
             raise ValueError(f"net must have all clients in one process, got {net!r}; use PushSum")
         if tree is not None:
             validation.instance("tree", tree, SpanningTree)
-        if tree is not None and len(tree.up) != net.n:
-            raise ValueError(f"tree must have {net.n} clients like net, got {len(tree.up)}")
+            check_tree(tree, net.n)
         self.n, self.steps, self.tree = net.n, 1, tree
 
     def connect(self) -> TreeChannel:

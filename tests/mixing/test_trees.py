@@ -244,6 +244,22 @@ def test_what_a_tree_needs():
     with pytest.raises(TypeError, match="tree must be"):
         TreeAverage(FullyConnected(3), "star")
 
+    good = [0, 0, 0]
+    for up, down, message in (
+        ([0, 2, 1], good, r"tree.up must lead from every client to one root, got \[0, 2, 1\]"),
+        (good, [0, 2, 1], r"tree.down must lead from every client to one root"),
+        ([0, 1, 0], good, r"tree.up must lead from every client to one root"),
+        ([1, 2, 0], good, r"tree.up must lead from every client to one root"),
+        ([0, 0, 3], good, r"tree.up must hold integers from 0 to 2, got \[0, 0, 3\]"),
+        (good, [0, 0, -1], r"tree.down must hold integers from 0 to 2"),
+        (good, [0.0, 0.0, 0.0], r"tree.down must hold integers from 0 to 2"),
+        (good, [1, 1, 1], r"tree.up and tree.down must have the same root, got 0 and 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TreeAverage(FullyConnected(3), SpanningTree(np.array(up), np.array(down), Traffic()))
+    other = TreeAverage(FullyConnected(3), SpanningTree(np.array([1, 2, 2]), np.array([2, 2, 2]), Traffic()))
+    assert other.apply(np.array([[0.0], [0.0], [3.0]]), 0).ravel().tolist() == [1.0, 1.0, 1.0]
+
     class Elsewhere(FullyConnected):
         clients = slice(0, 2)
 
