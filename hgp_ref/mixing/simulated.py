@@ -556,6 +556,7 @@ class CudaBlocks(CudaSteps):
 
     def _graph(self, s: int) -> tuple[Array, Array, Array]:
         if s and s % self._block == 0:
+            del self._graphs  # the pool then reuses its memory
             self._graphs = self._draw(s, min(self._block, self.steps - s))
             self._ends = array_namespace(self._ends).concat([self._ends, self._graphs.indptr[:, -1]])
         return self._graphs.at(s % self._block)
