@@ -669,12 +669,12 @@ class Simulated(PreparedChannel):
         edges = int(net.expected_edges) if sampler is None else sampler.room
         count = min(count, max(1, min(64, 2 * BLOCK_BYTES // (cuda.EDGE_BYTES * steps * edges))))
         if sampler is not None:
-            drawn = sampler, z, steps, weight_rule, divide, count
+            drawn = sampler, z, steps, weight_rule, divide
             block = max(1, DEVICE_BYTES // (cuda.EDGE_BYTES * edges))
             if steps <= block:
-                return self._cuda_calls(False, *drawn)
+                return self._cuda_calls(False, *drawn, count)
             (first, _), rows_from = net._steps(self._step + 1, steps), sampler.rows
-            return CudaBlocks(lambda s, steps: rows_from(first + s, steps), block, *self._drawn(*drawn, block))
+            return CudaBlocks(lambda s, steps: rows_from(first + s, steps), block, *self._drawn(*drawn, 1, block))
         graphs, messages = graphs_of_calls(net, self._step, steps, count)
         before = self.omega if weight_rule is WeightRule.CARRY else np.ones(self.n)
         after = weights_along(graphs, before, weight_rule, net)
