@@ -288,6 +288,20 @@ def test_calls_whose_graphs_are_drawn_in_blocks(lib, monkeypatch, name, rule):
 
 
 @needs_cupy
+def test_matrices_that_need_much_memory_are_made_by_the_host(lib, monkeypatch):
+    net, z, drawn = NETWORKS["out"], np.ones((NETWORKS["out"].n, 2)), []
+    sampler = type(net.device_sampler().on(lib.asarray(z)))
+    rows = sampler.rows
+    monkeypatch.setattr(sampler, "rows", lambda *given: drawn.append(given) or rows(*given))
+    for entries, on_device in ((3 * net.n**2, True), (3 * net.n**2 - 1, False)):
+        monkeypatch.setattr(simulated, "DEVICE_ENTRIES", entries)
+        average = connect(net, "composed").average(lib.asarray(z), 3)
+        assert_same(average, connect(net, "composed").average(z, 3), lib)
+        assert bool(drawn) == on_device
+        drawn.clear()
+
+
+@needs_cupy
 def test_infinity_stays_with_its_receivers(lib):
     """Absent edges add nothing, not 0 · ∞."""
     net = RandomDirected(40, 0.1, 0.2, seed=1)
