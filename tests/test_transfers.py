@@ -11,6 +11,7 @@ from support.four_clients import AVERAGINGS, NET, N, point
 from support.libraries import open_library
 
 import hgp_ref as hgp
+from hgp_ref.mixing import WeightRule, connect
 from hgp_ref.networks import FullyConnected, OnePeerExponential, StaticUndirected
 from hgp_ref.problems import LogisticRegression, Quadratic
 
@@ -88,6 +89,17 @@ def test_matrices_of_a_period_go_over_once_a_block(runs, net):
 def test_graphs_that_are_drawn_on_the_device_are_not_sent(runs):
     few, many = (runs.hypergradient(2, M, AVERAGINGS["push-sum composed"])[1] for M in (100, 200))
     assert many == few
+
+
+def test_weights_of_graphs_that_the_host_draws_are_not_read_back(runs, counted):
+    channel = connect(OnePeerExponential(N), "stepping")
+
+    def calls(z):
+        for _ in range(100):
+            z = channel.average(z, 3, WeightRule.CARRY)
+
+    runs(calls, np.ones((N, 2)))
+    assert counted.to_host_bytes == 0
 
 
 def test_one_application_sends_nothing(runs, counted):

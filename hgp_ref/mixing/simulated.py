@@ -555,6 +555,7 @@ class CudaBlocks(CudaSteps):
 
     def _graph(self, s: int) -> tuple[Array, Array, Array]:
         if s and s % self._block == 0:
+            del self._graphs  # the pool then reuses its memory
             self._graphs = self._draw(s, min(self._block, self.steps - s))
             self._ends = array_namespace(self._ends).concat([self._ends, self._graphs.indptr[:, -1]])
         return self._graphs.at(s % self._block)
@@ -667,12 +668,12 @@ class Simulated(PreparedChannel):
         edges = int(net.expected_edges) if sampler is None else sampler.room
         count = min(count, max(1, min(64, 2 * BLOCK_BYTES // (cuda.EDGE_BYTES * steps * edges))))
         if sampler is not None:
-            drawn = sampler, z, steps, weight_rule, divide, count
+            drawn = sampler, z, steps, weight_rule, divide
             block = max(1, DEVICE_BYTES // (cuda.EDGE_BYTES * edges))
             if steps <= block:
-                return self._cuda_calls(False, *drawn)
+                return self._cuda_calls(False, *drawn, count)
             (first, _), rows_from = net._steps(self._step + 1, steps), sampler.rows
-            return CudaBlocks(lambda s, steps: rows_from(first + s, steps), block, *self._drawn(*drawn, block))
+            return CudaBlocks(lambda s, steps: rows_from(first + s, steps), block, *self._drawn(*drawn, 1, block))
         graphs, messages = graphs_of_calls(net, self._step, steps, count)
         before = self.omega if weight_rule is WeightRule.CARRY else np.ones(self.n)
         after = weights_along(graphs, before, weight_rule, net)

@@ -278,13 +278,27 @@ def test_calls_whose_graphs_are_drawn_in_blocks(lib, monkeypatch, name, rule):
     monkeypatch.setattr(sampler, "rows", lambda self, first, graphs: drawn.append(graphs) or rows(self, first, graphs))
     room = net.device_sampler().on(lib.asarray(z)).room
     monkeypatch.setattr(simulated, "DEVICE_BYTES", 3 * cuda.EDGE_BYTES * room)
-    expected, host = calls(net, "stepping", rule, True, z, number=2, steps=8)
-    found, channel = calls(net, "stepping", rule, True, lib.asarray(z), number=2, steps=8)
+    expected, host = calls(net, "stepping", rule, True, z, steps=8)
+    found, channel = calls(net, "stepping", rule, True, lib.asarray(z), steps=8)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_array_equal(lib.to_numpy(a), b)
     np.testing.assert_array_equal(channel.omega, host.omega)
     assert (channel.traffic, channel.step) == (host.traffic, host.step)
-    assert drawn == [3, 3, 2, 3, 3, 2]
+    assert drawn == 3 * [3, 3, 2]
+
+
+@needs_cupy
+def test_matrices_that_need_much_memory_are_made_by_the_host(lib, monkeypatch):
+    net, z, drawn = NETWORKS["out"], np.ones((NETWORKS["out"].n, 2)), []
+    sampler = type(net.device_sampler().on(lib.asarray(z)))
+    rows = sampler.rows
+    monkeypatch.setattr(sampler, "rows", lambda *given: drawn.append(given) or rows(*given))
+    for entries, on_device in ((3 * net.n**2, True), (3 * net.n**2 - 1, False)):
+        monkeypatch.setattr(simulated, "DEVICE_ENTRIES", entries)
+        average = connect(net, "composed").average(lib.asarray(z), 3)
+        assert_same(average, connect(net, "composed").average(z, 3), lib)
+        assert bool(drawn) == on_device
+        drawn.clear()
 
 
 @needs_cupy
