@@ -223,7 +223,8 @@ def influence(
         raise ValueError(f"batches must have one seed, got {batches!r}")
     counts = instance_counts(problem)
     costs, groups = read_on(problem, on, counts)
-    if groups and avg.n != problem.n_clients:
+    net = getattr(avg, "net", None)
+    if groups and net is not None and net.clients != slice(0, net.n):
         raise ValueError(f"on must be 'total' if clients are distributed over ranks, got {len(groups)} costs")
     estimate = hypergradient(
         costs,

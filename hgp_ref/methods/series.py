@@ -111,7 +111,8 @@ class Chebyshev(Method):
         if not 0 < low <= high:
             raise ValueError(
                 f"low must be given, a lower bound on the spectrum of the mean Hessian: the clients' Hessians have "
-                f"eigenvalues from {low:.3g} to {high:.3g}, but Chebyshev needs 0 < low <= high"
+                f"eigenvalues from {low:.3g} to {high:.3g}, but Chebyshev needs 0 < low <= high; "
+                "hgp.problems.Damped(problem, mu) adds mu to all"
             )
         return ChebyshevState(start.residual, None, 0.0, low, high)
 

@@ -340,9 +340,8 @@ def max_consensus(
         messages += sent
         rounds_without_progress = rounds_without_progress + 1 if np.array_equal(before, held) else 0
     missing = np.flatnonzero(behind)
-    first = missing[:5].tolist() if net.nodes is None else [net.nodes[i] for i in missing[:5]]
     raise ValueError(
-        f"max-consensus does not reach {len(missing)} of {n} clients (the first: {first}) within "
+        f"max-consensus does not reach {len(missing)} of {n} clients (the first: {net._names_of(missing)}) within "
         f"{rounds} rounds from step {first_step}: the graphs are not jointly strongly connected there, or max_rounds "
         "is too small"
     )

@@ -152,8 +152,8 @@ def _one_way(net: Network, first_step: int, itemsize: int) -> tuple[np.ndarray, 
     while any(len(known) < n for known in facts):
         if idle >= (net.period or PATIENCE):
             raise ValueError(
-                f"net must give every client a path to client 0 and back, but {net!r} gives none to clients "
-                f"{np.flatnonzero(up < 0)[:5].tolist()} within {s - first_step} rounds"
+                f"net must give every client a path to client {net._names_of(0)[0]!r} and back, but {net!r} gives none "
+                f"to clients {net._names_of(np.flatnonzero(up < 0))} within {s - first_step} rounds"
             )
         arrivals: list[tuple[int, int, set[int]]] = []
         before, held = messages, [set(known) for known in facts]
@@ -279,8 +279,9 @@ class TreeChannel(Channel):
             idle = 0 if used.size else idle + 1
             if idle >= (self.net.period or PATIENCE):
                 j = int(np.flatnonzero(waiting)[0])
+                sender, receiver = self.net._names_of(np.array([senders[j], receivers[j]]))
                 raise ValueError(
-                    f"the link from client {senders[j]} to client {receivers[j]} must appear again, but does not in "
+                    f"the link from client {sender!r} to client {receiver!r} must appear again, but does not in "
                     f"{idle} graphs of {self.net!r} after graph {self.step - idle}"
                 )
         self._sent += Traffic(rounds=self.step - first)

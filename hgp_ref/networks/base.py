@@ -104,6 +104,11 @@ class Network(ABC):
     def out_adjacency(self, s: int) -> Edges:
         """(indptr int64 (n+1,), receivers int32): client j sends to receivers[indptr[j] : indptr[j + 1]], sorted."""
 
+    def _names_of(self, clients: np.ndarray | int) -> list[Any]:
+        """The names of the first five of `clients` for messages; numbers where clients have no names."""
+        first = np.atleast_1d(clients)[:5].tolist()
+        return first if self.nodes is None else [self.nodes[i] for i in first]
+
     def edges(self, s: int) -> Edges:
         """(senders, receivers), int64, self-loops included, sorted by sender, then receiver."""
         return pairs_from_lists(*self.out_adjacency(s))

@@ -691,7 +691,10 @@ class TorchModuleProblem(TorchCosts):
         from torch.func import vmap
 
         def cost(x: Array, lam: Array, X: Array, y: Array, weight: Array) -> Array:
-            losses = self._instance_losses(name, x, lam, X, y)
+            try:
+                losses = self._instance_losses(name, x, lam, X, y)
+            except ValueError as error:  # of a loss whose outputs and labels have different shapes
+                raise RuntimeError(str(error)) from error
             if getattr(losses, "shape", None) == () != weight.shape:
                 raise ValueError(
                     f"{name}.loss must return shape {tuple(weight.shape)}, got (): one number per instance, as losses "

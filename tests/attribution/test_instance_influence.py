@@ -386,6 +386,13 @@ def test_validation_members_of_a_user_are_checked(replaced, error, message):
     )
 
 
+def test_an_averaging_of_other_clients_is_named():
+    problem, lam, x, _ = weighted()
+    for on in ("total", "instances"):
+        with pytest.raises(ValueError, match="^avg must average the problem's 3 clients, got .* for 4$"):
+            influence(problem, x, lam, hgp.PushSum(hgp.networks.Ring(4), 2), eta=0.5, iterations=2, on=on)
+
+
 def test_self_influence_of_costs_that_ignore_batches_is_refused():
     problem, lam, x, _ = weighted()
     own = Wrapped(problem)

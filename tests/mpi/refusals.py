@@ -216,6 +216,17 @@ def average_of(problem, x, lam, net):
     return hgp.hypergradient(problem, x[net.clients], lam[net.clients], hgp.PushSum(net, 2), eta=0.3, iterations=3)
 
 
+def single_losses():
+    """Influence on single losses needs all clients in one process."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(N, 3, 2)), rng.integers(0, 2, (N, 3))
+    problem, net = hgp.problems.InstanceWeights(X, y, X, y, l2=0.1), hgp.mpi.spread(hgp.networks.RandomOut(N, 2), COMM)
+    mine, rows = problem.restrict(net.clients), net.clients.stop - net.clients.start
+    x, ones, avg = np.ones((rows, 2)), np.ones((rows, 3)), hgp.PushSum(net, 2)
+    for on in ("instances", "self", [(0, 0)]):
+        refuses("^on must be 'total' if", lambda on=on: hgp.influence(mine, x, ones, avg, eta=0.1, on=on))
+
+
 def everywhere():
     """What one client shows is said on all ranks: training and estimates that diverge, clients that are cut off."""
     net = hgp.mpi.spread(hgp.networks.RandomOut(N, 2, seed=1))
@@ -262,6 +273,6 @@ def resuming():
 
 if __name__ == "__main__":
     warnings.simplefilter("error")
-    networks(), settings(), local_solves(), calls(), everywhere(), resuming()
+    networks(), settings(), local_solves(), calls(), single_losses(), everywhere(), resuming()
     if COMM.rank == 0:
         print(f"{refused} refused on {COMM.size} ranks")

@@ -181,3 +181,9 @@ SPARE.add_node("x")
 def test_from_networkx_refuses(graphs, weights, error, message):
     with pytest.raises(error, match=message):
         from_networkx(graphs, weights)
+
+
+def test_errors_along_a_tree_name_the_nodes():
+    graph = nx.DiGraph([("Oslo", "Rome"), ("Rome", "Oslo"), ("Bonn", "Oslo")])  # nobody sends to Bonn
+    with pytest.raises(ValueError, match=r"a path to client 'Oslo' and back.* gives none to clients \['Bonn'\] within"):
+        hgp.mixing.find_tree(hgp.networks.from_networkx(graph, weights="uniform"))

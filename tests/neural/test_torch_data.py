@@ -164,6 +164,14 @@ def test_a_loss_that_is_reduced_is_named():
         problem.inner_cost(*point(problem)[:2])
 
 
+def test_outputs_that_do_not_fit_the_labels_are_named():
+    """Without `Flatten`, a network with one output returns (N, 1) for labels (N,)."""
+    X, y = torch.ones(2, 5, 4).double(), torch.ones(2, 5).double()
+    problem = from_torch(torch.nn.Linear(4, 1).double(), torch.nn.BCEWithLogitsLoss(reduction="none"), X, y)
+    with pytest.raises(RuntimeError, match=r"^inner_cost: module and loss must .* labels \(5,\) .*: Target size"):
+        problem.inner_cost(problem.parameters(), torch.ones(2, 5).double())
+
+
 # ---- Datasets
 
 
