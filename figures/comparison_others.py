@@ -19,5 +19,5 @@ BIASED = ("D-SOBA", "DBO", "GBDSBO", "FedNest", "MDBO, VRDBO")
 
 def draw(data: Data, options: Options) -> Figure:
     """Methods that approach the truth by vectors above the others, a column for each problem."""
-    rows = [(0, "vectors, exact", (*EXACT, "planner")), (0, "matrices or bias", (*BIASED, "planner"))]
+    rows = [(0, "approach the truth", (*EXACT, "planner")), (0, "biased, or send matrices", (*BIASED, "planner"))]
     return panels(data, options, rows)

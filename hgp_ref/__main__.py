@@ -36,7 +36,8 @@ def main(arguments: Sequence[str]) -> int:
         prog="python -m hgp_ref",
         description="Hyper-Gradient Push: what is installed, and whether it is correct.",
         epilog="In the top folder of the repository: "
-        + "; ".join(f"python -m {name}: {what}" for name, what in REPOSITORY.items()),
+        + "; ".join(f"python -m {name}: {what}" for name, what in REPOSITORY.items())
+        + ". Each has --list: its parts, with their durations.",
     )
     parser.add_argument("--version", action="version", version=f"hgp_ref {metadata.version('hgp_ref')}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -21,6 +21,19 @@ from reporting.table import Table
 VERIFICATION = Path("verification") / "verification.json"
 FIGURES = Path("figures") / "products.json"
 FLOOR = "float32 floor"  # in the note of a number whose counterpart is a rounding error
+TITLES = {  # where the name of the command says too little
+    "readme": "Figure of the README",
+    "unreliable": "Unreliable links",
+    "comparison": "Comparison of methods",
+    "comparison_package": "Comparison: methods of this package",
+    "comparison_others": "Comparison: methods of others",
+    "comparison_cleaning": "Comparison: hyper-cleaning",
+    "table_error": "Table: errors of hyper-gradients",
+    "table_curvature": "Table: curvature of the CNN",
+    "table_minibatch": "Table: mini-batches",
+    "table_controls": "Table: controls of personalization",
+    "table_comparison": "Table: every choice of the comparison",
+}
 GOAL = "goal"  # begins the note of a number that is compared with a goal
 
 
@@ -108,8 +121,8 @@ def title(product: dict[str, Any]) -> str:
 
 def words(name: str) -> str:
     """The name of a figure or table in words: fig1b_corrected is Figure 1b, corrected."""
-    if name == "readme":
-        return "Figure of the README"
+    if name in TITLES:
+        return TITLES[name]
     kind, _, rest = name.replace("hyper_", "hyper-").partition("_")
     rest = rest.replace("_", " ").replace("cnn", "CNN")
     if kind.startswith("fig"):

@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     )
     cli.add_argument("names", nargs="*", metavar="NAME", help=names)
     cli.add_argument("--list", action="store_true", help="list the names, their statements, and how long they take")
-    cli.add_argument("--quick", action="store_true", help="fewer and smaller settings, under 20 seconds")
+    cli.add_argument("--quick", action="store_true", help="fewer and smaller settings, about half a minute")
     cli.add_argument("--backend", default="numpy", help="array library of the runs that are judged (default: numpy)")
     cli.add_argument("--seed", type=int, default=0, help="another sample of problems and networks (default: 0)")
     cli.add_argument("--out", type=Path, default=DEFAULT_OUT, help=f"folder of the reports (default: {DEFAULT_OUT})")

@@ -189,6 +189,7 @@ that the tests run. The examples assume ``import hgp_ref as hgp`` and ``import n
 
 FIELD = re.compile(r"^(Parameters|Returns|Yields|Raises|Attributes|Other Parameters|Warns|See Also|Methods|Receives)$")
 RULE = re.compile(r"^-{3,}$")
+SHAPE = re.compile(r"\.\s+# (\(.*\))$")  # a comment behind a sentence: "∂_x f_i.  # (n, d_x)"
 CALL = re.compile(r"[\w., =]*\w\(.*\)$")
 ENTRY = re.compile(r"([*\w][\w*, .]*?) : (.+)$")
 LISTED = re.compile(r"^\s*([-*•]|\d+\.)\s")
@@ -268,6 +269,7 @@ def process(app: Sphinx, what: str, name: str, obj: object, options: object, lin
     """
     if what == "data":
         lines[:] = [_comment(name)]
+    lines[:] = [SHAPE.sub(r". Shape \1.", line) for line in lines]
     lines[:] = escape_mathematics(literal_equations(descriptions_below(lines)))
     if CALL.match(_summary(lines)):
         lines[0] = "\\ " + lines[0]

@@ -156,6 +156,7 @@ def test_signatures_are_those_of_the_functions(watched: Watched) -> None:
     page = watched.open("generated/api/hgp_ref.problems.Problem.html")
     signature = page.locator("dt[id='hgp_ref.problems.Problem.inner_cost']").inner_text()
     assert "inner_cost(" in signature and "lam" in signature and "batch" in signature, signature
+    assert "Shape (n,)." in page.locator("dt[id='hgp_ref.problems.Problem.inner_cost'] + dd").inner_text()
     assert "args" not in page.locator("dt[id='hgp_ref.problems.Problem']").inner_text(), "a protocol is not called"
 
 

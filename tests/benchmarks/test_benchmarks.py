@@ -12,6 +12,7 @@ import pytest
 from support.libraries import open_library
 
 from benchmarks import NAMES, harness, show
+from benchmarks.__main__ import cpu_seconds
 from benchmarks.results import Bar, Report, Timing
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +21,13 @@ ALONE = ("scale", "clients", "precision", "startup")  # need no other library
 
 def command(*arguments):
     return subprocess.run([sys.executable, "-m", "benchmarks", *arguments], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_durations_are_cpu_seconds_of_finished_processes():
+    before = cpu_seconds()
+    burn = "import time\nwhile time.process_time() < 0.3: pass\ntime.sleep(1)"
+    subprocess.run([sys.executable, "-c", burn], check=True)
+    assert 0.3 <= cpu_seconds() - before < 1
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,7 @@ def test_the_summary_states_what_was_verified_refuted_and_compared(tmp_path, cap
         ("figA2c", "Figure A2c"),
         ("table1", "Table 1"),
         ("table_cnn", "Table: CNN"),
+        ("comparison_others", "Comparison: methods of others"),
         ("influence_breast_cancer", "Influence: breast cancer"),
         ("table_hyper_cleaning", "Table: hyper-cleaning"),
     ],
