@@ -8,6 +8,9 @@ DIST = .venv-dist
 BIN = $(VENV)/bin
 # loadfile: the tests of a file share fixtures, data and compiled code, so they run on one worker.
 WORKERS = -n auto --dist loadfile
+# `test-commands`: the tests of what is beside the package, of tests that must fail, and of new processes and environments.
+COMMAND_TESTS = $(addprefix tests/,figures verification benchmarks reporting bounds/test_mutations.py \
+  certificates/test_mutations.py test_numba.py test_missing_extras.py)
 # `test-oldest` runs the tests of what calls NumPy, SciPy, Numba, array-api-compat, scikit-learn and matplotlib. The rest
 # of the package is built on these chapters; `make test-all` covers it with current versions.
 OLDEST_TESTS = $(addprefix tests/,_kernels networks mixing problems methods exact data frozen test_backend.py \
@@ -31,12 +34,13 @@ export MPLBACKEND ?= Agg
 # Tests start many processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help reproduce test test-slow test-all test-cupy test-oldest libraries bench coverage dist docs docs-test lint clean
+.PHONY: help reproduce test test-commands test-slow test-all test-cupy test-oldest libraries bench coverage dist docs docs-test lint clean
 help:
 	@echo "make reproduce  verify the theorems, draw the figures, compare with the paper"
 	@echo "make test       the tests on NumPy and array-api-strict (about 11,000 tests)"
+	@echo "make test-commands  the tests of figures, verification, benchmarks and of the tests themselves"
 	@echo "make test-cupy  the tests of CuPy, which a rig runs on the CPU (needs g++)"
-	@echo "make test-slow  the tests that make test leaves out for their length"
+	@echo "make test-slow  the tests that are left out for their length"
 	@echo "make test-all   all tests, the long ones too, also on PyTorch and JAX"
 	@echo "make test-oldest  core tests on the oldest Python and libraries that pyproject.toml declares"
 	@echo "make coverage   the tests with a report of the lines that none of them runs"
@@ -51,7 +55,10 @@ reproduce: $(VENV)/.ready-test
 	$(BIN)/python -m reporting --run
 
 test: $(VENV)/.ready-test
-	$(BIN)/python -m pytest $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest $(WORKERS) -m "not slow" $(addprefix --ignore=,$(COMMAND_TESTS))
+
+test-commands: $(VENV)/.ready-test
+	$(BIN)/python -m pytest $(WORKERS) -m "not slow" $(COMMAND_TESTS)
 
 test-slow: $(VENV)/.ready-all
 	HGP_REF_NEEDS_MPI=1 $(BIN)/python -m pytest $(WORKERS) -m slow
