@@ -306,10 +306,10 @@ def local_hypergradient(problem: Problem, x: Array, lam: Array) -> np.ndarray:
         require_positive_definite(H)
     value = np.empty_like(at.f_lam)
     for i in range(len(value)):
-        own = slice(i, i + 1)
-        system = HessianSum(at.H[own])
-        b, exponent = scaled(at.f_x[own])
-        value[own] = less_products(at.f_lam[own], at.J[own], system.solve(b), exponent - system.exponent)
+        row = slice(i, i + 1)
+        system = HessianSum(at.H[row])
+        b, exponent = scaled(at.f_x[row])
+        value[row] = less_products(at.f_lam[row], at.J[row], system.solve(b), exponent - system.exponent)
     return value
 
 
