@@ -397,9 +397,12 @@ def test_self_influence_of_costs_that_ignore_batches_is_refused():
     problem, lam, x, _ = weighted()
     own = Wrapped(problem)
     assert np.array_equal(converged(own, x, lam, on="self").predicted, converged(problem, x, lam, on="self").predicted)
-    own.inner_grad = lambda x, lam, batch=None: problem.inner_grad(x, lam)
-    with pytest.raises(ValueError, match="does the inner cost use batch"):
+    for penalty in (0.0, 1e6):
+        own.inner_grad = lambda x, lam, batch=None, mu=penalty: problem.inner_grad(x, lam, batch) + mu * x
         converged(own, x, lam, on="self")
+        own.inner_grad = lambda x, lam, batch=None, mu=penalty: problem.inner_grad(x, lam) + mu * x
+        with pytest.raises(ValueError, match="does the inner cost use batch"):
+            converged(own, x, lam, on="self")
     converged(own, x, lam, on="total")  # needs no mini-batches
 
 
