@@ -7,6 +7,7 @@ import importlib
 import inspect
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -379,5 +380,6 @@ def _index(products: Sequence[Product], before: str = "") -> str:
         if not thumbnail:
             continue
         file, variant = thumbnail[0].name, f" --variant {p.variant}" if p.variant else ""
-        rows[f"{file})"] = (f"![{p.shows}]({file})", p.shows, f"`python -m figures {p.name}{variant}`")
+        size = f" --size {found[1]}" if (found := re.search(r"-(\w+)_size\.png$", file)) else ""
+        rows[f"{file})"] = (f"![{p.shows}]({file})", p.shows, f"`python -m figures {p.name}{variant}{size}`")
     return Table("", ("figure", "shows", "command"), tuple(rows.values())).markdown() + "\n"

@@ -85,6 +85,11 @@ def test_the_index_keeps_the_lines_of_other_pictures(products):
     assert set(before.splitlines()) < set(after.splitlines()) and cli._index([], after) == after
 
 
+def test_the_index_names_the_size():
+    drawn = Product("figA3", "", "accuracy", (Path("figA3-reduced_size.png"),), (), 1.0, False)
+    assert "`python -m figures figA3 --size reduced`" in cli._index([drawn])
+
+
 def test_tables_are_written_for_the_documentation(products, out, tmp_path):
     cli.make_all(("table_error",), Options(quick=True), ("paper",), out, docs=tmp_path)
     lines = (tmp_path / "table_error.md").read_text(encoding="utf-8").splitlines()
