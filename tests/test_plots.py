@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import networkx as nx
 import numpy as np
 import pytest
 from support.examples import quadratic
@@ -139,7 +140,6 @@ def test_a_strip_of_steps_has_axes_for_each():
 
 
 def test_positions_and_names_of_a_networkx_graph():
-    nx = pytest.importorskip("networkx", reason="networkx is optional")
     graph = nx.DiGraph([("Ann", "Bob"), ("Bob", "Cem"), ("Cem", "Ann")])
     ax = hgp.networks.from_networkx(graph).plot(layout={"Cem": (0, 0), "Bob": (1, 0), "Ann": (2, 3)})
     assert [text.get_text() for text in ax.texts] == ["Ann", "Bob", "Cem"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import networkx
 import numpy as np
-import pytest
 
 import hgp_ref as hgp
 from fuzz import coverage, small
@@ -11,10 +11,6 @@ from fuzz.table import function, method
 from hgp_ref import methods, mixing, networks, neural
 
 EDGES = [(np.array([0, 1, 2]), np.array([1, 2, 0])), (np.array([1, 0]), np.array([2, 2]))]
-
-
-def _path():
-    return pytest.importorskip("networkx", reason="networkx is optional").path_graph(3)
 
 
 # networks
@@ -61,7 +57,9 @@ for member in ("asleep", "delays", "links"):
     method(f"networks.Unreliable.{member}", owner, lambda: dict(s=1))
 method("networks.OnePeerExponential.hop", lambda: networks.OnePeerExponential(3), lambda: dict(s=1))
 
-function("networks.from_networkx", networks.from_networkx, lambda: dict(graphs=_path(), weights="metropolis"))
+function(
+    "networks.from_networkx", networks.from_networkx, lambda: dict(graphs=networkx.path_graph(3), weights="metropolis")
+)
 
 # averaging and channels
 function("mixing.PushSum", mixing.PushSum, lambda: dict(net=small.net(), steps=2, debias="reset", mode="auto"))

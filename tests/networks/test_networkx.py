@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import networkx as nx
 import numpy as np
 import pytest
 
 import hgp_ref as hgp
 from hgp_ref.networks import Schedule, from_networkx
-
-nx = pytest.importorskip("networkx", reason="networkx is optional")
 
 
 def test_directed_edges_go_one_way():
