@@ -252,7 +252,8 @@ def test_mixed_libraries_say_what_to_do(lib):
 @pytest.mark.parametrize("name", ["w0", "resume"])
 def test_an_earlier_run_in_another_dtype_is_refused_for_its_dtype(lib, name):
     earlier = estimate(P, X, LAM)
-    problem, x, lam = (a.to("cupy", "float32") if a is P else lib.asarray(a.astype("float32")) for a in (P, X, LAM))
+    problem = P.to("cupy", "float32", device=lib.device)
+    x, lam = (lib.asarray(a.astype("float32")) for a in (X, LAM))
     part = "w0" if name == "w0" else "resume.w"
     with pytest.raises(TypeError, match=f"mixed dtypes: x is float32, {part} is float64"):
         estimate(problem, x, lam, **{name: earlier.w if name == "w0" else earlier})
