@@ -31,7 +31,7 @@ def test_plans_that_miss_their_target_need_infinitely_many_floats(monkeypatch):
     assert fewer_messages.sent(case, net, target, None)[0] == math.inf
     outcome.met, outcome.value = True, case.truth * (1 + 2 * target)
     assert fewer_messages.sent(case, net, target, None)[0] == math.inf
-    assert fewer_messages.spread([3.0, math.inf, 1.0, 2.0]) == (1.0, 2.5, math.inf)
+    assert fewer_messages.extent([3.0, math.inf, 1.0, 2.0]) == (1.0, 2.5, math.inf)
 
 
 def test_errors_must_stay_below_the_target():
