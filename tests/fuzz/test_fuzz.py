@@ -6,6 +6,8 @@ processor time are allowed for each.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,7 +52,8 @@ def fits(argument: str, value: str) -> bool:
 
 def test_good_arguments_are_accepted(worker):
     """An entry whose good arguments are refused would test nothing: every bad value in their place is refused, too."""
-    faults = {name: worker.attempt(name, {}) for name in worker.arguments}
+    missing = {f"problems.from_{library}" for library in ("torch", "jax") if find_spec(library) is None}
+    faults = {name: worker.attempt(name, {}) for name in worker.arguments if name not in missing}
     assert {name: fault for name, fault in faults.items() if fault != ("", "")} == {}
 
 
