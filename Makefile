@@ -37,7 +37,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help reproduce test test-commands test-slow test-all test-cupy test-oldest libraries bench coverage dist docs docs-test lint clean
 help:
 	@echo "make reproduce  verify the theorems, draw the figures, compare with the paper"
-	@echo "make test       the tests on NumPy and array-api-strict (about 11,000 tests)"
+	@echo "make test       the tests on NumPy and array-api-strict (about 10,000 tests)"
 	@echo "make test-commands  the tests of figures, verification, benchmarks and of the tests themselves"
 	@echo "make test-cupy  the tests of CuPy, which a rig runs on the CPU (needs g++)"
 	@echo "make test-slow  the tests that are left out for their length"
