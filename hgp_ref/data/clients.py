@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from hgp_ref import validation
+from hgp_ref.backend import is_array
 from hgp_ref.problems.base import client_indices
 from hgp_ref.results import Result
 from hgp_ref.validation import Choice, Integer, Positive, check_memory, checked, nonnegative
@@ -292,8 +293,11 @@ def quantity_partition(
     >>> [part.tolist() for part in hgp.data.quantity_partition(8, n_clients=2, seed=3)]
     [[6, 7], [0, 1, 2, 3, 4, 5]]
     """
-    sized = hasattr(data, "__len__") and getattr(data, "ndim", 1) > 0
-    N = validation.integer("data", len(data) if sized else data, 1, validation.LONGEST)
+    if is_array(data) and data.ndim:  # not every library's arrays have a length
+        data = data.shape[0]
+    elif hasattr(data, "__len__") and not is_array(data):
+        data = len(data)
+    N = validation.integer("data", data, 1, validation.LONGEST)
     check_partition("min_per_client", min_per_client, n_clients, N)
     check_memory(f"data={N}", 3 * N)
     rng = np.random.default_rng(seed)

@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+import hgp_ref
+
 from .launch import run
 
 WITHIN = 10.0  # seconds after which no rank may be left
@@ -76,7 +78,7 @@ TOLD = {  # what goes wrong on the last rank, and what is said of it
     "seed": "net: RandomOut(n=4, k=2, seed=4) on rank{} 0{}, RandomOut(n=4, k=2, seed=5) on rank {}",
     "shape": "columns: 4 on rank{} 0{}, 5 on rank {}",
     "dtype": "dtype: float64 on rank{} 0{}, float32 on rank {}",
-    "version": "hgp_ref: 0.1.0 on rank{} 0{}, 0.0.1 on rank {}",
+    "version": f"hgp_ref: {hgp_ref.__version__} on rank{{}} 0{{}}, 0.0.1 on rank {{}}",
 }
 
 
