@@ -181,7 +181,7 @@ def _extremes(curvature: Curvature, like: Array) -> tuple[np.ndarray, np.ndarray
 
 def _other_rows(like: Array) -> Array:
     row = np.sin(2.0 + np.arange(like.shape[-1], dtype=np.float64) ** 2)
-    return from_host(np.broadcast_to(row, like.shape).astype(host_dtype(like)), like=like)
+    return from_host(np.broadcast_to(row, like.shape).astype(host_dtype(like), order="C"), like=like)
 
 
 def _check_finite(values: np.ndarray, channel: Channel) -> None:

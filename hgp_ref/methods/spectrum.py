@@ -150,9 +150,12 @@ def extreme_ritz_values(alphas: np.ndarray, betas: np.ndarray, tolerance: float)
 
 
 def start_rows(like: Array) -> Array:
-    """A starting vector without a preferred direction, the same for every client."""
+    """A starting vector without a preferred direction, the same for every client.
+
+    The rows are contiguous however many clients there are: NumPy's order of summation follows the memory layout.
+    """
     row = np.cos(1.0 + np.arange(like.shape[-1], dtype=np.float64) ** 2)
-    return from_host(np.broadcast_to(row, like.shape).astype(host_dtype(like)), like=like)
+    return from_host(np.broadcast_to(row, like.shape).astype(host_dtype(like), order="C"), like=like)
 
 
 # Contraction of the network -------------------------------------------------------------------------------------------
