@@ -24,7 +24,7 @@ import numpy as np
 from hgp_ref.backend import Array, array_namespace, device, from_host, host_dtype, host_float64
 from hgp_ref.errors import NonFiniteError
 from hgp_ref.methods.base import Curvature, Derivatives, Method, Start
-from hgp_ref.methods.spectrum import NOT_FINITE, SAFETY, extremes, row_norms, start_rows
+from hgp_ref.methods.spectrum import NOT_FINITE, SAFETY, extremes, repeated, row_norms, start_rows
 from hgp_ref.mixing import Channel, Mixer
 from hgp_ref.problems.base import matvec
 from hgp_ref.results import Result
@@ -180,8 +180,7 @@ def _extremes(curvature: Curvature, like: Array) -> tuple[np.ndarray, np.ndarray
 
 
 def _other_rows(like: Array) -> Array:
-    row = np.sin(2.0 + np.arange(like.shape[-1], dtype=np.float64) ** 2)
-    return from_host(np.broadcast_to(row, like.shape).astype(host_dtype(like), order="C"), like=like)
+    return repeated(np.sin(2.0 + np.arange(like.shape[-1], dtype=np.float64) ** 2), like.shape, like)
 
 
 def _check_finite(values: np.ndarray, channel: Channel) -> None:

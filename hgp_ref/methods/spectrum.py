@@ -150,12 +150,16 @@ def extreme_ritz_values(alphas: np.ndarray, betas: np.ndarray, tolerance: float)
 
 
 def start_rows(like: Array) -> Array:
-    """A starting vector without a preferred direction, the same for every client.
+    """A starting vector without a preferred direction, the same for every client."""
+    return repeated(np.cos(1.0 + np.arange(like.shape[-1], dtype=np.float64) ** 2), like.shape, like)
 
-    The rows are contiguous however many clients there are: NumPy's order of summation follows the memory layout.
+
+def repeated(a: np.ndarray, shape: tuple[int, ...], like: Array) -> Array:
+    """Host `a` repeated to `shape`, in the library and dtype of `like`.
+
+    It is contiguous however many clients there are: NumPy's order of summation follows the memory layout.
     """
-    row = np.cos(1.0 + np.arange(like.shape[-1], dtype=np.float64) ** 2)
-    return from_host(np.broadcast_to(row, like.shape).astype(host_dtype(like), order="C"), like=like)
+    return from_host(np.array(np.broadcast_to(a, shape), dtype=host_dtype(like), order="C"), like=like)
 
 
 # Contraction of the network -------------------------------------------------------------------------------------------
@@ -264,5 +268,4 @@ def _long_run(mixer: Mixer, z: Array, share: np.ndarray, omega: np.ndarray) -> t
 
 def _for_runs(rows: np.ndarray, like: Array) -> Array:
     """Rows (n, k) for every run, in the library and dtype of `like`."""
-    repeated = np.broadcast_to(rows, (*like.shape[:-2], *rows.shape))
-    return from_host(np.ascontiguousarray(repeated, dtype=host_dtype(like)), like=like)
+    return repeated(rows, (*like.shape[:-2], *rows.shape), like)
