@@ -31,6 +31,8 @@ def differences(expected, found, library):
         yield f"different parts: {sorted(expected.keys() ^ found.keys())}"
         return
     for place, value in expected.items():
+        if place.endswith(".note") and library.name != "cupy":
+            continue  # of a refusal; it spells the dtype as the library does
         other, value = found[place], np.asarray(value)
         if compat.is_array_api_obj(other) and not isinstance(other, np.ndarray):
             if compat.array_namespace(other) is not library.xp or compat.device(other) != library.device:

@@ -88,9 +88,8 @@ def functions() -> dict[str, Target]:
     return found
 
 
-# Hashes, times, what is noted where a tolerance is tested (every eighth iteration), errors of rounding themselves, and
-# notes on what a library has not.
-NOT_COMPARED = {"fingerprint", "seconds", "checkpoints", "residual_norms", "error", "allowed", "note"}
+# Hashes, times, what is noted where a tolerance is tested (every eighth iteration), and errors of rounding themselves.
+NOT_COMPARED = {"fingerprint", "seconds", "checkpoints", "residual_norms", "error", "allowed"}
 
 
 def numbers(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
